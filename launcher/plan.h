@@ -1,0 +1,79 @@
+/* The plan: what runs where with which environment. Pure: made from the resolved job, no clock, no network, no process.
+ * Immutable; printable (text and JSON), diffable, golden-tested. Lives in the arena it was made in. */
+#ifndef FT_LAUNCHER_PLAN_H
+#define FT_LAUNCHER_PLAN_H
+
+#include <stdbool.h>
+
+#include "base/arena.h"
+#include "base/fault.h"
+#include "base/json.h"
+#include "launcher/config.h"
+#include "topology/mesh.h"
+
+struct ft_plan_node {
+    const char *name;   /* as in [nodes] */
+    const char *host;   /* address to connect to (name when not given) */
+    int port;           /* 0: default */
+    const char *user;   /* NULL: default */
+    int slots;
+    int index;          /* among used nodes; -1: spare */
+    int first_rank, n_ranks;
+    struct ft_source from;
+};
+
+struct ft_plan_rank {
+    int rank, node, local; /* global rank, node index, LOCAL_RANK */
+    struct ft_coord coord; /* tp, pp, dp */
+};
+
+struct ft_env {
+    const char *name, *value; /* value: bytes without NUL */
+    bool secret;              /* masked wherever it is shown */
+};
+
+struct ft_plan {
+    const char *name;      /* [cluster] name or the job file's base name */
+    const char *transport; /* "local" … */
+    struct ft_mesh mesh;
+    int world;
+    struct ft_plan_node *nodes; /* used nodes in rank order */
+    size_t n_nodes;
+    struct ft_plan_node *spares;
+    size_t n_spares;
+    struct ft_plan_rank *ranks; /* (world) */
+    char **argv;                /* program and arguments, NULL terminated; argv[0] NULL when fttrain is to be started */
+    size_t n_argv;
+    bool is_fttrain;
+    struct ft_env *env; /* [env], in order */
+    size_t n_env;
+    const struct ft_launcher_config *config; /* resolved launcher sections */
+};
+
+struct ft_plan_request {
+    const struct ft_launcher_config *config;
+    int n_ranks;            /* -n; 0: not given */
+    char **program;         /* behind "--"; NULL: fttrain */
+    int n_program;
+    const char *fttrain;    /* path of fttrain that would be started */
+    const char *job_name;   /* base name of the last job file without .ini; NULL: none */
+};
+
+/* All faults go to faults. Returns NULL when there is any error. */
+const struct ft_plan *ft_plan_make(const struct ft_plan_request *q, struct ft_arena *arena, struct ft_faults *faults);
+
+/* The facts of one attempt that the environment of a rank needs. */
+struct ft_run_facts {
+    const char *run_id, *run_dir, *job_file; /* FT_RUN_ID FT_RUN_DIR FT_JOB */
+    const char *master_addr;
+    int master_port;
+    int restart;         /* FT_RESTART */
+    const char *token;   /* FT_TOKEN, hex */
+};
+/* Variables set by us for this rank (interface: "The environment of a rank"), in a fixed order, without [env]. */
+struct ft_env *ft_plan_rank_env(const struct ft_plan *p, int rank, const struct ft_run_facts *f, struct ft_arena *arena, size_t *n);
+
+void ft_plan_print(const struct ft_plan *p, struct ft_buf *out);            /* the table for people */
+void ft_plan_write_json(const struct ft_plan *p, const char *run, struct ft_jw *w); /* one object, secrets masked */
+
+#endif

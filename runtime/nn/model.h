@@ -1,0 +1,72 @@
+/* A model on one rank: rows of parameters, activations, forward and backward of micro-batches. Knows nothing of optimizers,
+ * data files or processes. fp32 and bf16 working types are its business; gradients are fp32.
+ *
+ *  1. ft_model_config_read()      config.json -> values (runtime/arch/config.h)
+ *  2. ft_model_create()           rows, activation memory for max_tokens
+ *  3. ft_model_bind()             working weights and gradients live in the caller's pools (laid out by runtime/train/buckets.h)
+ *  4. per micro-batch             ft_model_forward_backward() adds to the gradients; ft_model_evaluate() touches none
+ *  5. ft_model_destroy()
+ * Threads: one caller at a time; inside, the kernels' own workers. Results never depend on the number of workers. */
+#ifndef FT_RUNTIME_NN_MODEL_H
+#define FT_RUNTIME_NN_MODEL_H
+
+#include "base/bits/dtype.h"
+#include "base/err.h"
+#include "runtime/nn/param.h"
+
+struct ft_model;
+struct ft_model_config;
+struct ft_kernels;
+struct ft_kctx;
+struct ft_comm;
+
+/* A micro-batch: its rows one after another, no pads. Owner: the caller, unchanged during the call. */
+struct ft_batch {
+    int64_t T;                  /* tokens */
+    const int32_t *ids;         /* (T) */
+    const int32_t *positions;   /* (T) restart at 0 in each segment */
+    const int32_t *targets;     /* (T) id to be predicted AT this position (already shifted); -100: none */
+    int64_t n_segments;
+    const int32_t *cu_seqlens;  /* (n_segments+1) first 0, last T: attention never crosses a border */
+    const int64_t *rows;        /* (n_segments) row number since the start of the run, for dropout; NULL: no dropout */
+    const int32_t *row_offset;  /* (n_segments) first token's index inside its row; NULL: 0 */
+};
+
+struct ft_model_options {
+    const struct ft_model_config *config; /* must outlive the model */
+    const struct ft_kernels *kernels;     /* op table of the device */
+    struct ft_kctx *kctx;                 /* its context (threads or stream) */
+    struct ft_comm *comm;                 /* tensor and pipeline groups; NULL: one rank */
+    int tensor, tensor_rank, pipeline, stage;
+    enum ft_dtype compute;                /* FT_F32 or FT_BF16 */
+    int recompute;                        /* 0 off, 1 selective, 2 full */
+    int64_t max_tokens;                   /* micro_batch * seq_len */
+    int64_t logits_chunk_bytes;           /* <= this many bytes of logits at once; 0: 256 MiB */
+    uint64_t seed;                        /* dropout */
+};
+
+enum ft_code ft_model_create(const struct ft_model_options *o, struct ft_model **out, struct ft_err *err) FT_MUST_CHECK;
+void ft_model_destroy(struct ft_model *m);
+const struct ft_param *ft_model_params(const struct ft_model *m, size_t *n);
+
+/* weights: pool of the compute type, grads: pool of fp32 (may be NULL: frozen/evaluation only); offsets[i]: element index of
+ * parameter i in both pools. */
+void ft_model_bind(struct ft_model *m, void *weights, float *grads, const int64_t *offsets);
+
+/* ce_sum: sum of cross-entropies (nats) over the targets of this micro-batch, fp64, not scaled. Gradients of
+ * scale * ce_sum are ADDED to the bound gradient pool. No targets: exact zeros, every collective still made. */
+enum ft_code ft_model_forward_backward(struct ft_model *m, const struct ft_batch *b, double scale, double *ce_sum,
+                                       struct ft_err *err) FT_MUST_CHECK;
+/* token_loss (T) may be NULL; 0 where there is no target. No dropout. */
+enum ft_code ft_model_evaluate(struct ft_model *m, const struct ft_batch *b, double *ce_sum, float *token_loss,
+                               struct ft_err *err) FT_MUST_CHECK;
+/* All logits (T, V) fp32, for tests and small models. */
+enum ft_code ft_model_logits(struct ft_model *m, const struct ft_batch *b, float *logits, struct ft_err *err) FT_MUST_CHECK;
+
+/* Bytes of the activation memory that ft_model_create allocates for these options, by part (the memory plan's source). */
+struct ft_model_memory {
+    int64_t activations, logits, buffers;
+};
+struct ft_model_memory ft_model_memory(const struct ft_model_options *o);
+
+#endif
