@@ -12,8 +12,9 @@
 struct ft_kctx; /* threads (CPU) or stream (CUDA); one caller at a time */
 
 struct ft_adamw {
-    float lr, beta1, beta2, eps, weight_decay; /* weight_decay 0 for rows without decay */
-    float coef;                                /* clip coefficient, multiplies the gradient */
+    /* double, so that 1 - beta2 is rounded once (1 - 0.999f is off by 1e-5); derived factors become fp32 in the kernel */
+    double lr, beta1, beta2, eps, weight_decay; /* weight_decay 0 for rows without decay */
+    double coef;                                /* clip coefficient, multiplies the gradient */
     double inv_correction1, inv_correction2;   /* 1/(1-beta1^t), 1/(1-beta2^t) */
 };
 
