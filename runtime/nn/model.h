@@ -2,7 +2,7 @@
  * data files or processes. fp32 and bf16 working types are its business; gradients are fp32.
  *
  *  1. ft_model_config_read()      config.json -> values (runtime/arch/config.h)
- *  2. ft_model_create()           rows, activation memory for max_tokens
+ *  2. ft_model_create()           rows, activation memory for max_tokens, from the device
  *  3. ft_model_bind()             working weights and gradients live in the caller's pools (laid out by runtime/train/buckets.h)
  *  4. per micro-batch             ft_model_forward_backward() adds to the gradients; ft_model_evaluate() touches none
  *  5. ft_model_destroy()
@@ -16,33 +16,32 @@
 
 struct ft_model;
 struct ft_model_config;
-struct ft_kernels;
-struct ft_kctx;
+struct ft_device;
 struct ft_comm;
 
 /* A micro-batch: its rows one after another, no pads. Owner: the caller, unchanged during the call. */
 struct ft_batch {
-    int64_t T;                  /* tokens */
-    const int32_t *ids;         /* (T) */
-    const int32_t *positions;   /* (T) restart at 0 in each segment */
-    const int32_t *targets;     /* (T) id to be predicted AT this position (already shifted); -100: none */
+    int64_t T;                /* tokens */
+    const int32_t *ids;       /* (T) */
+    const int32_t *positions; /* (T) restart at 0 in each segment */
+    const int32_t *targets;   /* (T) id to be predicted AT this position (already shifted); -100: none */
     int64_t n_segments;
-    const int32_t *cu_seqlens;  /* (n_segments+1) first 0, last T: attention never crosses a border */
-    const int64_t *rows;        /* (n_segments) row number since the start of the run, for dropout; NULL: no dropout */
-    const int32_t *row_offset;  /* (n_segments) first token's index inside its row; NULL: 0 */
+    const int32_t *cu_seqlens; /* (n_segments+1) first 0, last T: attention never crosses a border */
+    const int64_t *rows;       /* (n_segments) row number since the start of the run, for dropout; NULL: no dropout */
+    const int32_t *row_offset; /* (n_segments) first token's index inside its row; NULL: 0 */
 };
 
 struct ft_model_options {
     const struct ft_model_config *config; /* must outlive the model */
-    const struct ft_kernels *kernels;     /* op table of the device */
-    struct ft_kctx *kctx;                 /* its context (threads or stream) */
+    struct ft_device *device;             /* runtime/device/device.h: op table, threads or stream, memory; must outlive the model */
     struct ft_comm *comm;                 /* tensor and pipeline groups; NULL: one rank */
     int tensor, tensor_rank, pipeline, stage;
-    enum ft_dtype compute;                /* FT_F32 or FT_BF16 */
-    int recompute;                        /* 0 off, 1 selective, 2 full */
-    int64_t max_tokens;                   /* micro_batch * seq_len */
-    int64_t logits_chunk_bytes;           /* <= this many bytes of logits at once; 0: 256 MiB */
-    uint64_t seed;                        /* dropout */
+    enum ft_dtype compute;      /* FT_F32 or FT_BF16 */
+    int recompute;              /* 0 off, 1 selective, 2 full */
+    int64_t max_tokens;         /* micro_batch * seq_len */
+    int64_t seq_len;            /* longest row; S of attention dropout, length of the RoPE tables */
+    int64_t logits_chunk_bytes; /* <= this many bytes of logits at once; 0: 256 MiB */
+    uint64_t seed;              /* dropout */
 };
 
 enum ft_code ft_model_create(const struct ft_model_options *o, struct ft_model **out, struct ft_err *err) FT_MUST_CHECK;
@@ -63,9 +62,12 @@ enum ft_code ft_model_evaluate(struct ft_model *m, const struct ft_batch *b, dou
 /* All logits (T, V) fp32, for tests and small models. */
 enum ft_code ft_model_logits(struct ft_model *m, const struct ft_batch *b, float *logits, struct ft_err *err) FT_MUST_CHECK;
 
-/* Bytes of the activation memory that ft_model_create allocates for these options, by part (the memory plan's source). */
+/* Bytes of the memory that ft_model_create allocates for these options, by part: plan and allocation are this one function. Needs
+ * neither device nor weights (o->device may be NULL). */
 struct ft_model_memory {
-    int64_t activations, logits, buffers;
+    int64_t activations; /* kept per layer and live micro-batch */
+    int64_t logits;      /* one chunk */
+    int64_t buffers;     /* gradients of one layer, stage messages, recomputed tensors, tables, workspaces */
 };
 struct ft_model_memory ft_model_memory(const struct ft_model_options *o);
 
