@@ -9,9 +9,9 @@
 struct ft_arena;
 
 struct ft_arena *ft_arena_create(void);
-void ft_arena_destroy(struct ft_arena *a);      /* NULL is fine */
-void *ft_arena_alloc(struct ft_arena *a, size_t bytes);            /* zeroed, aligned to 16 */
-void *ft_arena_array(struct ft_arena *a, size_t n, size_t size);   /* n*size, overflow checked, zeroed */
+void ft_arena_destroy(struct ft_arena *a);                       /* NULL is fine */
+void *ft_arena_alloc(struct ft_arena *a, size_t bytes);          /* zeroed, aligned to 16 */
+void *ft_arena_array(struct ft_arena *a, size_t n, size_t size); /* n*size, overflow checked, zeroed */
 char *ft_arena_strdup(struct ft_arena *a, const char *s);
 char *ft_arena_strndup(struct ft_arena *a, const char *s, size_t n); /* copies n bytes (NULs too) and adds a NUL */
 char *ft_arena_printf(struct ft_arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -16,11 +16,11 @@
 enum { FT_ARG_END = -1, FT_ARG_BAD = -2, FT_ARG_WORD = 0, FT_ARG_HELP = -3 };
 
 struct ft_option {
-    const char *name;  /* "set" for --set */
-    char letter;       /* 'n' for -n; 0: none */
-    const char *arg;   /* "SECTION.KEY=VALUE"; NULL: a flag */
-    const char *help;  /* one line */
-    int id;            /* > 0, what ft_argv_next returns */
+    const char *name; /* "set" for --set */
+    char letter;      /* 'n' for -n; 0: none */
+    const char *arg;  /* "SECTION.KEY=VALUE"; NULL: a flag */
+    const char *help; /* one line */
+    int id;           /* > 0, what ft_argv_next returns */
 };
 
 struct ft_command {

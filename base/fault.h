@@ -35,8 +35,8 @@ struct ft_faults {
 };
 
 /* Copies all texts. Returns the stored fault (valid until the next add), so that .fix can be set. */
-struct ft_fault *ft_faults_add(struct ft_faults *f, enum ft_severity sev, struct ft_source at, const char *section,
-                               const char *key, const char *fmt, ...) FT_PRINTF(6, 7);
+struct ft_fault *ft_faults_add(struct ft_faults *f, enum ft_severity sev, struct ft_source at, const char *section, const char *key,
+                               const char *fmt, ...) FT_PRINTF(6, 7);
 void ft_fault_fix(struct ft_faults *f, const char *fmt, ...) FT_PRINTF(2, 3); /* remedy of the last one added */
 /* By file (first mention first), line, column, arrival. Exact repeats are removed. */
 void ft_faults_sort(struct ft_faults *f);

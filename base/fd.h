@@ -19,7 +19,7 @@ enum ft_code ft_read_file(const char *path, size_t max, struct ft_buf *out, stru
 /* Writes PATH.part-RANDOM, fsync, rename, fsync of the folder: PATH is old or new, never half. */
 enum ft_code ft_write_file(const char *path, const void *p, size_t n, mode_t mode, struct ft_err *err) FT_MUST_CHECK;
 enum ft_code ft_mkdirs(const char *path, mode_t mode, struct ft_err *err) FT_MUST_CHECK; /* parents too; existing is fine */
-enum ft_code ft_pipe(int fd[2], struct ft_err *err) FT_MUST_CHECK; /* O_CLOEXEC */
+enum ft_code ft_pipe(int fd[2], struct ft_err *err) FT_MUST_CHECK;                       /* O_CLOEXEC */
 enum ft_code ft_nonblock(int fd, struct ft_err *err) FT_MUST_CHECK;
 void ft_close(int *fd); /* closes when >= 0 and sets -1; errno is kept */
 /* Opens descriptors 0..2 on /dev/null where they are closed. */

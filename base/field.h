@@ -17,17 +17,17 @@
 #include "base/ini.h"
 #include "base/json.h"
 
-enum ft_field_type {     /* what lies at `at` */
-    FT_F_TEXT,           /* const char * (NULL when there is neither value nor default) */
-    FT_F_PATH,           /* const char *; "~/" expanded */
-    FT_F_INT,            /* int64_t */
-    FT_F_REAL,           /* double */
-    FT_F_BOOL,           /* bool; yes | no */
-    FT_F_DURATION,       /* int64_t nanoseconds; 500ms 30s 15m 2h; a bare 0 */
-    FT_F_SIZE,           /* int64_t bytes; 64M 2G (binary) */
-    FT_F_SHARE,          /* double, 0.05 for "5%" */
-    FT_F_ENUM            /* int: index into values */
-};                       /* with .list: struct ft_list of trimmed texts, each validated as the type */
+enum ft_field_type {                /* what lies at `at` */
+                     FT_F_TEXT,     /* const char * (NULL when there is neither value nor default) */
+                     FT_F_PATH,     /* const char *; "~/" expanded */
+                     FT_F_INT,      /* int64_t */
+                     FT_F_REAL,     /* double */
+                     FT_F_BOOL,     /* bool; yes | no */
+                     FT_F_DURATION, /* int64_t nanoseconds; 500ms 30s 15m 2h; a bare 0 */
+                     FT_F_SIZE,     /* int64_t bytes; 64M 2G (binary) */
+                     FT_F_SHARE,    /* double, 0.05 for "5%" */
+                     FT_F_ENUM      /* int: index into values */
+};                                  /* with .list: struct ft_list of trimmed texts, each validated as the type */
 
 struct ft_list {
     const char *const *v;
@@ -43,14 +43,14 @@ struct ft_unbuilt {
 struct ft_field {
     const char *name;
     enum ft_field_type type;
-    const char *unit;              /* "tokens", "updates"; NULL */
-    const char *def;               /* as written in a file; NULL: no default (TEXT NULL, numbers 0, lists empty) */
-    const char *const *values;     /* ENUM: NULL-terminated names; other types: words accepted beside the type ("auto"): */
-    int64_t word_value;            /*   what such a word stores (minus its index: word_value, word_value-1, …); REAL too */
-    double min, max;               /* both 0: no range */
+    const char *unit;          /* "tokens", "updates"; NULL */
+    const char *def;           /* as written in a file; NULL: no default (TEXT NULL, numbers 0, lists empty) */
+    const char *const *values; /* ENUM: NULL-terminated names; other types: words accepted beside the type ("auto"): */
+    int64_t word_value;        /*   what such a word stores (minus its index: word_value, word_value-1, …); REAL too */
+    double min, max;           /* both 0: no range */
     bool list;
-    const char *help;              /* one line */
-    size_t at;                     /* offsetof */
+    const char *help;                 /* one line */
+    size_t at;                        /* offsetof */
     const struct ft_unbuilt *unbuilt; /* ends with {NULL} ; NULL: all is built */
     /* Extra rule; false and a sentence in *why when the value breaks it. NULL: none. */
     bool (*check)(const char *value, struct ft_buf *why);

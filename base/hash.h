@@ -32,7 +32,7 @@ void ft_hmac_sha256(const void *key, size_t key_bytes, const void *p, size_t n, 
 /* Equal in constant time. */
 int ft_secret_equal(const void *a, const void *b, size_t n);
 
-void ft_hex(const void *p, size_t n, char *out_2n_plus_1); /* lower case, NUL terminated */
+void ft_hex(const void *p, size_t n, char *out_2n_plus_1);         /* lower case, NUL terminated */
 int ft_unhex(const char *hex, size_t n_bytes, unsigned char *out); /* 1: exactly 2*n_bytes hex digits; 0: not */
 
 /* Logical hash H (checkpoint format, section 5): sum over elements of mix64(bits ^ (i+1)*0x9E3779B97F4A7C15), mod 2^64;

@@ -16,10 +16,10 @@
 struct ft_ini_entry {
     const char *section, *key, *value;
     size_t value_len;
-    struct ft_source at;       /* first byte of the key */
-    struct ft_source value_at; /* first byte of the value (just behind '=' and blanks when empty) */
+    struct ft_source at;         /* first byte of the key */
+    struct ft_source value_at;   /* first byte of the value (just behind '=' and blanks when empty) */
     struct ft_source section_at; /* first byte of the section's name in its [header] */
-    unsigned file_index;       /* 0 = first file; --set entries have one more than the last file */
+    unsigned file_index;         /* 0 = first file; --set entries have one more than the last file */
 };
 
 struct ft_ini {

@@ -12,7 +12,16 @@
 /* A parsed value. The root is owned by who parsed it; children are borrowed and live as long as the root. */
 struct ft_json;
 
-enum ft_json_type { FT_JSON_NULL, FT_JSON_FALSE, FT_JSON_TRUE, FT_JSON_INT, FT_JSON_REAL, FT_JSON_STRING, FT_JSON_ARRAY, FT_JSON_OBJECT };
+enum ft_json_type {
+    FT_JSON_NULL,
+    FT_JSON_FALSE,
+    FT_JSON_TRUE,
+    FT_JSON_INT,
+    FT_JSON_REAL,
+    FT_JSON_STRING,
+    FT_JSON_ARRAY,
+    FT_JSON_OBJECT
+};
 
 enum ft_json_flag {
     FT_JSON_BIGINT_AS_REAL = 1, /* all integers become reals; else an integer beyond 64 bit is an error */
@@ -37,7 +46,7 @@ enum ft_code ft_json_read_file(const char *path, unsigned flags, struct ft_json 
 void ft_json_destroy(struct ft_json *v); /* NULL is fine */
 
 enum ft_json_type ft_json_type(const struct ft_json *v);
-const char *ft_json_type_name(const struct ft_json *v); /* "null", "string", …; "nothing" for NULL */
+const char *ft_json_type_name(const struct ft_json *v);           /* "null", "string", …; "nothing" for NULL */
 bool ft_json_is(const struct ft_json *v, enum ft_json_type type); /* false for NULL; TRUE and FALSE are two types */
 bool ft_json_is_bool(const struct ft_json *v);
 bool ft_json_is_number(const struct ft_json *v);
@@ -73,14 +82,14 @@ void ft_jw_object(struct ft_jw *w);
 void ft_jw_array(struct ft_jw *w);
 void ft_jw_end(struct ft_jw *w); /* closes the innermost object or array */
 void ft_jw_key(struct ft_jw *w, const char *key);
-void ft_jw_str(struct ft_jw *w, const char *s);                  /* NULL: null; bytes that are not UTF-8 become U+FFFD */
+void ft_jw_str(struct ft_jw *w, const char *s); /* NULL: null; bytes that are not UTF-8 become U+FFFD */
 void ft_jw_strn(struct ft_jw *w, const char *s, size_t n);
 void ft_jw_int(struct ft_jw *w, int64_t x);
 void ft_jw_u64(struct ft_jw *w, uint64_t x);
 void ft_jw_real(struct ft_jw *w, double x); /* shortest round trip; NaN and Inf: null */
 void ft_jw_bool(struct ft_jw *w, bool x);
 void ft_jw_null(struct ft_jw *w);
-void ft_jw_raw(struct ft_jw *w, const char *json); /* an already written value */
+void ft_jw_raw(struct ft_jw *w, const char *json);          /* an already written value */
 void ft_jw_value(struct ft_jw *w, const struct ft_json *v); /* copies a parsed value, order kept */
 /* key + value in one call */
 void ft_jw_kstr(struct ft_jw *w, const char *key, const char *s);

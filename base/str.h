@@ -19,9 +19,9 @@ void ft_buf_adds(struct ft_buf *b, const char *s);
 void ft_buf_addc(struct ft_buf *b, char c);
 void ft_buf_addf(struct ft_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void ft_buf_vaddf(struct ft_buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
-void ft_buf_clear(struct ft_buf *b);                 /* n = 0, memory kept */
-void ft_buf_drop(struct ft_buf *b, size_t n);        /* removes n bytes at the front */
-const char *ft_buf_str(const struct ft_buf *b);      /* "" when empty */
+void ft_buf_clear(struct ft_buf *b);            /* n = 0, memory kept */
+void ft_buf_drop(struct ft_buf *b, size_t n);   /* removes n bytes at the front */
+const char *ft_buf_str(const struct ft_buf *b); /* "" when empty */
 /* Appends x in the shortest form that reads back to the same double ("1e-05", "0.1", "2"); NaN/Inf as nan, inf, -inf. */
 void ft_buf_add_real(struct ft_buf *b, double x);
 
@@ -30,10 +30,10 @@ bool ft_parse_i64(const char *s, int64_t min, int64_t max, int64_t *out);
 bool ft_parse_u64(const char *s, uint64_t max, uint64_t *out);
 bool ft_parse_real(const char *s, double *out); /* decimal with optional exponent; no hex, nan, inf */
 
-bool ft_str_eq(const char *a, const char *b);            /* NULL equals NULL only */
+bool ft_str_eq(const char *a, const char *b); /* NULL equals NULL only */
 bool ft_str_starts(const char *s, const char *prefix);
 bool ft_str_ends(const char *s, const char *suffix);
-bool ft_str_case_eq(const char *a, const char *b);       /* ASCII */
+bool ft_str_case_eq(const char *a, const char *b); /* ASCII */
 
 /* Length of valid UTF-8 at the front of s[0..n): n when all is valid. No overlong forms, no surrogates, <= U+10FFFF. */
 size_t ft_utf8_valid(const char *s, size_t n);

@@ -48,8 +48,8 @@ FT_HD uint16_t ft_f32_to_f16(float x)
     const uint32_t u = ft_f32_bits(x), sign = (u >> 16) & 0x8000u, a = u & 0x7FFFFFFFu;
     if (a > 0x7F800000u) return (uint16_t)(sign | 0x7E00u | ((a >> 13) & 0x3FFu));
     if (a >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u); /* >= 65520 rounds to infinity */
-    if (a < 0x38800000u) {                                     /* below 2^-14: subnormal */
-        if (a < 0x33000000u) return (uint16_t)sign;            /* below 2^-25: zero */
+    if (a < 0x38800000u) {                                   /* below 2^-14: subnormal */
+        if (a < 0x33000000u) return (uint16_t)sign;          /* below 2^-25: zero */
         const uint32_t shift = 126u - (a >> 23), m = (a & 0x7FFFFFu) | 0x800000u;
         const uint32_t q = m >> shift, rest = m & ((1u << shift) - 1u), half = 1u << (shift - 1u);
         return (uint16_t)(sign | (q + (rest > half || (rest == half && (q & 1u)))));
