@@ -12,12 +12,12 @@
 #include "topology/mesh.h"
 
 struct ft_plan_node {
-    const char *name;   /* as in [nodes] */
-    const char *host;   /* address to connect to (name when not given) */
-    int port;           /* 0: default */
-    const char *user;   /* NULL: default */
+    const char *name; /* as in [nodes] */
+    const char *host; /* address to connect to (name when not given) */
+    int port;         /* 0: default */
+    const char *user; /* NULL: default */
     int slots;
-    int index;          /* among used nodes; -1: spare */
+    int index; /* among used nodes; -1: spare */
     int first_rank, n_ranks;
     struct ft_source from;
 };
@@ -52,11 +52,11 @@ struct ft_plan {
 
 struct ft_plan_request {
     const struct ft_launcher_config *config;
-    int n_ranks;            /* -n; 0: not given */
-    char **program;         /* behind "--"; NULL: fttrain */
+    int n_ranks;    /* -n; 0: not given */
+    char **program; /* behind "--"; NULL: fttrain */
     int n_program;
-    const char *fttrain;    /* path of fttrain that would be started */
-    const char *job_name;   /* base name of the last job file without .ini; NULL: none */
+    const char *fttrain;  /* path of fttrain that would be started */
+    const char *job_name; /* base name of the last job file without .ini; NULL: none */
 };
 
 /* All faults go to faults. Returns NULL when there is any error. */
@@ -67,13 +67,13 @@ struct ft_run_facts {
     const char *run_id, *run_dir, *job_file; /* FT_RUN_ID FT_RUN_DIR FT_JOB */
     const char *master_addr;
     int master_port;
-    int restart;         /* FT_RESTART */
-    const char *token;   /* FT_TOKEN, hex */
+    int restart;       /* FT_RESTART */
+    const char *token; /* FT_TOKEN, hex */
 };
 /* Variables set by us for this rank (interface: "The environment of a rank"), in a fixed order, without [env]. */
 struct ft_env *ft_plan_rank_env(const struct ft_plan *p, int rank, const struct ft_run_facts *f, struct ft_arena *arena, size_t *n);
 
-void ft_plan_print(const struct ft_plan *p, struct ft_buf *out);            /* the table for people */
+void ft_plan_print(const struct ft_plan *p, struct ft_buf *out);                    /* the table for people */
 void ft_plan_write_json(const struct ft_plan *p, const char *run, struct ft_jw *w); /* one object, secrets masked */
 
 #endif

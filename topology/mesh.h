@@ -10,8 +10,8 @@
 enum ft_axis { FT_AXIS_TP, FT_AXIS_CP, FT_AXIS_DP, FT_AXIS_PP, FT_N_AXES };
 
 struct ft_mesh {
-    int size[FT_N_AXES];            /* >= 1 each */
-    enum ft_axis order[FT_N_AXES];  /* order[0] is the fastest */
+    int size[FT_N_AXES];           /* >= 1 each */
+    enum ft_axis order[FT_N_AXES]; /* order[0] is the fastest */
 };
 struct ft_coord {
     int c[FT_N_AXES]; /* coordinate along each axis */

@@ -8,9 +8,9 @@
 
 struct ft_place {
     int rank, world, local_rank, local_world, node_rank, n_nodes; /* n_nodes 0: not known */
-    const char *master_addr; /* NULL: none */
-    int master_port;         /* 0: none */
-    const char *run_id, *run_dir, *job, *token, *node; /* FT_*; NULL when not started by ftlaunch */
+    const char *master_addr;                                      /* NULL: none */
+    int master_port;                                              /* 0: none */
+    const char *run_id, *run_dir, *job, *token, *node;            /* FT_*; NULL when not started by ftlaunch */
     int restart;
     int progress_fd;     /* FT_PROGRESS; -1: none */
     const char *dialect; /* "ftlaunch", "torchrun", "slurm", "openmpi", "pmi", "bare", "single" */

@@ -16,15 +16,15 @@ enum ft_group { FT_GROUP_WORLD, FT_GROUP_TP, FT_GROUP_PP, FT_GROUP_DP, FT_GROUP_
 enum ft_reduce { FT_SUM, FT_MIN, FT_MAX };
 
 struct ft_comm_options {
-    const char *engine;         /* "auto", "tcp", "mpi", "nccl"; one rank is always "self" */
-    int64_t timeout_ns;         /* deadline of one collective (collective_timeout) */
-    int64_t join_ns;            /* how long to wait for all ranks at the start (2 min) */
-    const char *fingerprint;    /* text that must be equal on all ranks: lines "NAME=VALUE"; the first difference is named */
+    const char *engine;      /* "auto", "tcp", "mpi", "nccl"; one rank is always "self" */
+    int64_t timeout_ns;      /* deadline of one collective (collective_timeout) */
+    int64_t join_ns;         /* how long to wait for all ranks at the start (2 min) */
+    const char *fingerprint; /* text that must be equal on all ranks: lines "NAME=VALUE"; the first difference is named */
 };
 
 /* Meets all ranks at place's MASTER_ADDR:MASTER_PORT (store served by rank 0), builds all groups of the mesh. */
-enum ft_code ft_comm_open(const struct ft_place *place, struct ft_mesh mesh, const struct ft_comm_options *o,
-                          struct ft_comm **out, struct ft_err *err) FT_MUST_CHECK;
+enum ft_code ft_comm_open(const struct ft_place *place, struct ft_mesh mesh, const struct ft_comm_options *o, struct ft_comm **out,
+                          struct ft_err *err) FT_MUST_CHECK;
 /* Orderly end: peers that are still inside a collective get FT_COLL "rank R ended". NULL is fine. */
 void ft_comm_close(struct ft_comm *c);
 /* Tells every peer why this rank ends (the abort word), so that their message can name the cause. Never blocks > 1 s. */
@@ -38,13 +38,15 @@ const char *ft_comm_engine(const struct ft_comm *c);
 enum ft_code ft_comm_all_reduce(struct ft_comm *c, enum ft_group g, void *buf, int64_t n, enum ft_dtype t, enum ft_reduce op,
                                 struct ft_err *err) FT_MUST_CHECK;
 /* in: size*n_each elements; rank r of the group gets the reduced piece r in out (may be in + r*n_each). */
-enum ft_code ft_comm_reduce_scatter(struct ft_comm *c, enum ft_group g, const void *in, void *out, int64_t n_each,
-                                    enum ft_dtype t, enum ft_reduce op, struct ft_err *err) FT_MUST_CHECK;
+enum ft_code ft_comm_reduce_scatter(struct ft_comm *c, enum ft_group g, const void *in, void *out, int64_t n_each, enum ft_dtype t,
+                                    enum ft_reduce op, struct ft_err *err) FT_MUST_CHECK;
 /* out: size*n_each elements; in may be out + rank*n_each. */
-enum ft_code ft_comm_all_gather(struct ft_comm *c, enum ft_group g, const void *in, void *out, int64_t n_each,
-                                enum ft_dtype t, struct ft_err *err) FT_MUST_CHECK;
-enum ft_code ft_comm_broadcast(struct ft_comm *c, enum ft_group g, int root, void *buf, int64_t bytes, struct ft_err *err) FT_MUST_CHECK;
-enum ft_code ft_comm_send(struct ft_comm *c, enum ft_group g, int to, const void *buf, int64_t bytes, struct ft_err *err) FT_MUST_CHECK;
+enum ft_code ft_comm_all_gather(struct ft_comm *c, enum ft_group g, const void *in, void *out, int64_t n_each, enum ft_dtype t,
+                                struct ft_err *err) FT_MUST_CHECK;
+enum ft_code ft_comm_broadcast(struct ft_comm *c, enum ft_group g, int root, void *buf, int64_t bytes,
+                               struct ft_err *err) FT_MUST_CHECK;
+enum ft_code ft_comm_send(struct ft_comm *c, enum ft_group g, int to, const void *buf, int64_t bytes,
+                          struct ft_err *err) FT_MUST_CHECK;
 enum ft_code ft_comm_recv(struct ft_comm *c, enum ft_group g, int from, void *buf, int64_t bytes, struct ft_err *err) FT_MUST_CHECK;
 enum ft_code ft_comm_barrier(struct ft_comm *c, enum ft_group g, struct ft_err *err) FT_MUST_CHECK;
 

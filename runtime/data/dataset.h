@@ -16,8 +16,8 @@ struct ft_json_writer;
 /* One row: n segments (samples) one after another; one segment unless packed. Pointers live as long as the data set. */
 struct ft_row {
     int64_t n_tokens;
-    const int32_t *ids;        /* (n_tokens) */
-    const int32_t *labels;     /* (n_tokens) label at the token's own place; -100: not trained; first token of a segment: -100 */
+    const int32_t *ids;    /* (n_tokens) */
+    const int32_t *labels; /* (n_tokens) label at the token's own place; -100: not trained; first token of a segment: -100 */
     int64_t n_segments;
     const int32_t *cu_seqlens; /* (n_segments+1) */
     int64_t n_trained;         /* labels != -100 */
@@ -27,9 +27,9 @@ enum ft_split { FT_SPLIT_TRAIN, FT_SPLIT_VALID, FT_SPLIT_GENERAL };
 
 struct ft_dataset_options {
     const struct ft_data_fields *fields;
-    const char *model_dir;      /* tokenizer.json, tokenizer_config.json, generation_config.json, config.json */
-    int64_t vocab_rows;         /* rows of the embedding; ids must be below; 0: not known (read config.json) */
-    int64_t seq_len;            /* resolved */
+    const char *model_dir; /* tokenizer.json, tokenizer_config.json, generation_config.json, config.json */
+    int64_t vocab_rows;    /* rows of the embedding; ids must be below; 0: not known (read config.json) */
+    int64_t seq_len;       /* resolved */
     uint64_t seed;
 };
 
@@ -44,7 +44,8 @@ struct ft_row ft_dataset_row(const struct ft_dataset *d, int64_t i);
 /* Which file (index into names) row i came from: several files of valid are reported one by one. */
 int ft_dataset_row_file(const struct ft_dataset *d, int64_t i);
 size_t ft_dataset_n_files(const struct ft_dataset *d);
-const char *ft_dataset_file_name(const struct ft_dataset *d, size_t file); /* "valid" part of valid/NAME: base name without ending */
+const char *ft_dataset_file_name(const struct ft_dataset *d,
+                                 size_t file); /* "valid" part of valid/NAME: base name without ending */
 
 /* Totals of the split (all rows once). */
 struct ft_dataset_facts {

@@ -8,23 +8,23 @@
 #include <stdint.h>
 
 enum ft_shard {
-    FT_SHARD_NONE,  /* replicated over the tensor group */
-    FT_SHARD_DIM0,  /* rows are split (column-parallel linears: q k v gate up; embedding, head over the vocabulary) */
-    FT_SHARD_DIM1   /* columns are split (row-parallel linears: o, down) */
+    FT_SHARD_NONE, /* replicated over the tensor group */
+    FT_SHARD_DIM0, /* rows are split (column-parallel linears: q k v gate up; embedding, head over the vocabulary) */
+    FT_SHARD_DIM1  /* columns are split (row-parallel linears: o, down) */
 };
 
 struct ft_param {
-    const char *name;    /* "model.layers.3.self_attn.q_proj.weight" */
-    int n_dims;          /* 1 or 2 */
-    int64_t dims[2];     /* logical shape; dims[1] = 1 when n_dims == 1 */
-    int64_t local[2];    /* shape on this rank */
-    int64_t origin[2];   /* logical index of local element (0,0) */
+    const char *name;  /* "model.layers.3.self_attn.q_proj.weight" */
+    int n_dims;        /* 1 or 2 */
+    int64_t dims[2];   /* logical shape; dims[1] = 1 when n_dims == 1 */
+    int64_t local[2];  /* shape on this rank */
+    int64_t origin[2]; /* logical index of local element (0,0) */
     enum ft_shard shard;
-    int64_t granule;     /* the shard axis is cut at multiples of this (head dim for q k v o, 1 else) */
-    int layer;           /* -1: not in a layer */
-    bool decay;          /* weight decay applies (>= 2 dims) */
-    bool replica;        /* this rank holds a second copy (K/V replicas, tied copy of the last stage): not in norm, not stored */
-    double init_std;     /* N(0, std) for models from nothing; 0: ones for norm weights, zeros for biases */
+    int64_t granule; /* the shard axis is cut at multiples of this (head dim for q k v o, 1 else) */
+    int layer;       /* -1: not in a layer */
+    bool decay;      /* weight decay applies (>= 2 dims) */
+    bool replica;    /* this rank holds a second copy (K/V replicas, tied copy of the last stage): not in norm, not stored */
+    double init_std; /* N(0, std) for models from nothing; 0: ones for norm weights, zeros for biases */
 };
 
 static inline int64_t ft_param_count(const struct ft_param *p) { return p->dims[0] * p->dims[1]; }
