@@ -17,17 +17,18 @@
 #include "base/ini.h"
 #include "base/json.h"
 
-enum ft_field_type {                /* what lies at `at` */
-                     FT_F_TEXT,     /* const char * (NULL when there is neither value nor default) */
-                     FT_F_PATH,     /* const char *; "~/" expanded */
-                     FT_F_INT,      /* int64_t */
-                     FT_F_REAL,     /* double */
-                     FT_F_BOOL,     /* bool; yes | no */
-                     FT_F_DURATION, /* int64_t nanoseconds; 500ms 30s 15m 2h; a bare 0 */
-                     FT_F_SIZE,     /* int64_t bytes; 64M 2G (binary) */
-                     FT_F_SHARE,    /* double, 0.05 for "5%" */
-                     FT_F_ENUM      /* int: index into values */
-};                                  /* with .list: struct ft_list of trimmed texts, each validated as the type */
+/* What lies at `at`; with .list a struct ft_list of trimmed texts, each validated as the type. */
+enum ft_field_type {
+    FT_F_TEXT,     /* const char * (NULL when there is neither value nor default) */
+    FT_F_PATH,     /* const char *; "~/" expanded */
+    FT_F_INT,      /* int64_t */
+    FT_F_REAL,     /* double */
+    FT_F_BOOL,     /* bool; yes | no */
+    FT_F_DURATION, /* int64_t nanoseconds; 500ms 30s 15m 2h; a bare 0 */
+    FT_F_SIZE,     /* int64_t bytes; 64M 2G (binary) */
+    FT_F_SHARE,    /* double, 0.05 for "5%" */
+    FT_F_ENUM      /* int: index into values */
+};
 
 struct ft_list {
     const char *const *v;
@@ -47,7 +48,7 @@ struct ft_field {
     const char *def;           /* as written in a file; NULL: no default (TEXT NULL, numbers 0, lists empty) */
     const char *const *values; /* ENUM: NULL-terminated names; other types: words accepted beside the type ("auto"): */
     int64_t word_value;        /*   what such a word stores (minus its index: word_value, word_value-1, …); REAL too */
-    double min, max;           /* both 0: no range */
+    double min, max;           /* in stored units; both 0: no range; max < min or INFINITY: no upper bound */
     bool list;
     const char *help;                 /* one line */
     size_t at;                        /* offsetof */
@@ -68,12 +69,13 @@ struct ft_value {
     struct ft_source at;
 };
 
-/* Fills *out (section->bytes, zeroed first) and values[n_fields] (may be NULL); every fault is recorded: unknown key (with the
+/* An empty value ("key =") stands for nothing: NULL for TEXT and PATH, an empty list; other types refuse it.
+ * Fills *out (section->bytes, zeroed first) and values[n_fields] (may be NULL); every fault is recorded: unknown key (with the
  * nearest name), key twice in one file, wrong type, unit, range, value not built. Texts live in ini->arena. */
 void ft_section_read(const struct ft_section *s, const struct ft_ini *ini, void *out, struct ft_value *values,
                      struct ft_faults *faults);
 const struct ft_field *ft_section_find(const struct ft_section *s, const char *key);
-/* One text as the field's type, for checks outside a file. false: why holds the sentence. */
+/* One text as the field's type, for checks outside a file. false: why holds the sentence ("'0' is not in 1..64"). */
 bool ft_field_parse(const struct ft_field *f, const char *text, void *out_at, struct ft_arena *arena, struct ft_buf *why);
 
 /* {"name":…,"help":…,"fields":[…]} as interface "fields --json"; the reader's counterpart makes a section from it (arena). */
@@ -81,5 +83,11 @@ void ft_section_write_json(const struct ft_section *s, struct ft_jw *w);
 struct ft_section *ft_section_from_json(const struct ft_json *v, struct ft_arena *arena);
 /* A commented INI section: "; help" and "; key = default" per field (init --all). */
 void ft_section_write_ini(const struct ft_section *s, struct ft_buf *out);
+/* "integer, tokens, 1..64", "yes|no", "duration": type, unit, words and range of a field for people. */
+void ft_field_describe(const struct ft_field *f, struct ft_buf *out);
+bool ft_field_has_range(const struct ft_field *f);
+bool ft_field_has_max(const struct ft_field *f);
+size_t ft_field_bytes(const struct ft_field *f);         /* what lies at `at` */
+const char *ft_field_type_name(enum ft_field_type type); /* "text", "int", … as in "fields --json" */
 
 #endif
