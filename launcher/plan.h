@@ -27,11 +27,6 @@ struct ft_plan_rank {
     struct ft_coord coord; /* tp, pp, dp */
 };
 
-struct ft_env {
-    const char *name, *value; /* value: bytes without NUL */
-    bool secret;              /* masked wherever it is shown */
-};
-
 struct ft_plan {
     const char *name;      /* [cluster] name or the job file's base name */
     const char *transport; /* "local" … */
@@ -45,7 +40,7 @@ struct ft_plan {
     char **argv;                /* program and arguments, NULL terminated; argv[0] NULL when fttrain is to be started */
     size_t n_argv;
     bool is_fttrain;
-    struct ft_env *env; /* [env], in order */
+    struct ft_env *env; /* [env], in order; [env RANGE] is in config */
     size_t n_env;
     const struct ft_launcher_config *config; /* resolved launcher sections */
 };
