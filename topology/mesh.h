@@ -33,4 +33,8 @@ int ft_mesh_group_member(struct ft_mesh m, unsigned axes, int group, int i); /* 
 int ft_mesh_group_of(struct ft_mesh m, unsigned axes, int rank);             /* number of the group of a rank */
 int ft_mesh_group_index(struct ft_mesh m, unsigned axes, int rank);          /* position of the rank in its group */
 
+/* First and last stage of each pp group (one rank when pp = 1), numbered like the pp groups. Returns the number of members. */
+int ft_mesh_n_embedding_groups(struct ft_mesh m);
+int ft_mesh_embedding_group(struct ft_mesh m, int group, int out[2]);
+
 #endif
