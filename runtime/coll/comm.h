@@ -1,7 +1,16 @@
 /* Collectives between the ranks of a run, in process groups over mesh axes. Knows ranks, not models.
  * Engines only move bytes: sums are made here, in ascending rank order in fp32 (fp64 for FT_F64), so the result does not
  * depend on engine, host map or timing. Every call has the deadline of the comm; a peer that ends is FT_COLL with its rank.
- * One thread at a time per comm. Members of a group must make the same calls in the same order. */
+ * One thread at a time per comm. Members of a group must make the same calls in the same order.
+ *
+ *  1. ft_comm_open()   all ranks meet and compare what must be equal
+ *  2. collectives over groups
+ *  3. ft_comm_close(); before a failing end ft_comm_abort(why) first
+ *
+ * What a failing call tells: FT_COLL "rank R on HOST ended[: why]": a peer ended, this rank is a victim (fttrain exits 69);
+ * FT_TIMEOUT: no progress within the deadline, with the group, the operation, the note and the missing ranks; FT_BUG_FOUND: a
+ * peer is in another collective. From ft_comm_open also FT_CONFIG (the ranks differ: exit 2), FT_AUTH (token), FT_NET (address,
+ * port), FT_TIMEOUT (ranks that did not come), FT_UNSUPPORTED (engine not built). After a failure only abort and close. */
 #ifndef FT_RUNTIME_COLL_COMM_H
 #define FT_RUNTIME_COLL_COMM_H
 
