@@ -1,0 +1,403 @@
+#include "runtime/ckpt/export.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/str.h"
+
+enum { PIECE = 1 << 20, SMALL_FILE_MAX = 1 << 30 };
+static const int64_t default_file_bytes = 5000000000;
+
+/* Copied byte for byte when they are there. */
+static const char *const copied[] = {
+    "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "vocab.json",     "merges.txt",      "chat_template.jinja"};
+static const char template_folder[] = "additional_chat_templates";
+/* Licence and notice files, by the beginning of their names. */
+static const char *const legal[] = {"license", "licence", "notice", "copying", "use_policy"};
+
+enum ft_code ft_export_check(const char *dir, struct ft_err *err)
+{
+    struct stat st;
+    if (lstat(dir, &st) == 0) {
+        ft_fail(err, FT_CONFIG, "cannot export to '%s': it exists", dir);
+        return ft_fix(err, "set [export] dir to a new folder, or remove this one");
+    }
+    struct ft_buf parent = {0};
+    ft_buf_adds(&parent, dir);
+    while (parent.n > 1 && parent.data[parent.n - 1] == '/') parent.data[--parent.n] = 0;
+    char *slash = strrchr(parent.data, '/');
+    while (slash && slash != parent.data && !ft_is_dir((*slash = 0, parent.data))) slash = strrchr(parent.data, '/');
+    const char *at = !slash ? "." : slash == parent.data ? "/" : parent.data;
+    enum ft_code code = FT_OK;
+    if (access(at, W_OK | X_OK) != 0) code = ft_fail(err, FT_IO, "cannot export to '%s': '%s': %s", dir, at, strerror(errno));
+    ft_buf_fini(&parent);
+    return code;
+}
+
+struct writing {
+    const struct ft_export *e;
+    const struct ft_import_tensor *tensors;
+    size_t n;
+    const struct ft_param *params;
+    const char *tmp;
+    size_t *first; /* [n_files+1] tensors of each file */
+    size_t n_files;
+    int64_t total;
+};
+
+static enum ft_dtype type_of(const struct ft_export *e, const struct ft_st_tensor *t)
+{
+    return e->dtype == FT_N_DTYPES ? t->type : e->dtype;
+}
+
+static void path_in(struct ft_buf *b, const char *dir, const char *name)
+{
+    ft_buf_clear(b);
+    ft_buf_addf(b, "%s/%s", dir, name);
+}
+
+/* Cuts the tensors, in order, into files of at most max bytes (a larger tensor has a file of its own). */
+static void cut_files(struct writing *w)
+{
+    const int64_t max = w->e->max_file_bytes ? w->e->max_file_bytes : default_file_bytes;
+    int64_t bytes = 0;
+    w->first = ft_xcalloc(w->n + 2, sizeof *w->first);
+    for (size_t i = 0; i < w->n; i++) {
+        const int64_t b = w->tensors[i].tensor->count * (int64_t)ft_dtype_bytes(type_of(w->e, w->tensors[i].tensor));
+        if (i && bytes + b > max) {
+            w->first[++w->n_files] = i;
+            bytes = 0;
+        }
+        bytes += b;
+        w->total += b;
+    }
+    w->first[++w->n_files] = w->n;
+}
+
+static void file_name(const struct writing *w, size_t k, struct ft_buf *out)
+{
+    ft_buf_clear(out);
+    if (w->n_files == 1) ft_buf_adds(out, "model.safetensors");
+    else ft_buf_addf(out, "model-%05zu-of-%05zu.safetensors", k + 1, w->n_files);
+}
+
+/* A tensor of several parts (q|k|v) is put together row by row; a single one goes in pieces. */
+static enum ft_code put_tensor(const struct writing *w, struct ft_st_writer *out, size_t at, const struct ft_import_tensor *t,
+                               float *buf, struct ft_err *err)
+{
+    const struct ft_export *e = w->e;
+    enum ft_code code = FT_OK;
+    if (t->n_params == 1) {
+        for (int64_t from = 0; !code && from < t->tensor->count; from += PIECE) {
+            const int64_t to = from + PIECE < t->tensor->count ? from + PIECE : t->tensor->count;
+            code = e->fetch(e->ctx, t->params[0], from, to, buf, err);
+            if (!code) code = ft_st_writer_put_f32(out, at, from, buf, to - from, err);
+        }
+        return code;
+    }
+    const int64_t cols = t->tensor->dims[t->tensor->n_dims - 1], rows = t->tensor->count / cols;
+    for (int64_t r = 0; !code && r < rows; r++) {
+        for (size_t k = 0; !code && k < t->n_params; k++) {
+            const struct ft_param *p = &w->params[t->params[k]];
+            const int64_t n = ft_param_count(p) / rows;
+            const struct ft_import_place place = ft_import_place(e->base, t->params[k]);
+            code = e->fetch(e->ctx, t->params[k], r * n, (r + 1) * n, buf, err);
+            if (!code) code = ft_st_writer_put_f32(out, at, r * cols + place.col0 + (p->n_dims == 1 ? place.row0 : 0), buf, n, err);
+        }
+    }
+    return code;
+}
+
+static enum ft_code write_file_of_tensors(const struct writing *w, size_t k, float *buf, struct ft_err *err)
+{
+    static const char *const metadata[] = {"format", "pt", NULL};
+    const size_t first = w->first[k], n = w->first[k + 1] - first;
+    struct ft_st_out *rows = ft_xcalloc(n, sizeof *rows);
+    for (size_t i = 0; i < n; i++) {
+        const struct ft_st_tensor *t = w->tensors[first + i].tensor;
+        rows[i] = (struct ft_st_out){.name = t->name, .type = type_of(w->e, t), .n_dims = t->n_dims};
+        memcpy(rows[i].dims, t->dims, sizeof rows[i].dims);
+    }
+    struct ft_buf name = {0}, path = {0};
+    file_name(w, k, &name);
+    path_in(&path, w->tmp, name.data);
+    const struct ft_st_writer_options o = {.metadata = metadata, .align = 8, .sync = true};
+    struct ft_st_writer *out = NULL;
+    enum ft_code code = ft_st_writer_create(path.data, rows, n, &o, &out, err);
+    for (size_t i = 0; !code && i < n; i++) code = put_tensor(w, out, i, &w->tensors[first + i], buf, err);
+    if (!code) code = ft_st_writer_commit(out, err);
+    ft_st_writer_destroy(out);
+    ft_buf_fini(&name);
+    ft_buf_fini(&path);
+    free(rows);
+    return code;
+}
+
+struct mapped {
+    const char *name;
+    size_t file;
+};
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct mapped *)a)->name, ((const struct mapped *)b)->name);
+}
+
+static enum ft_code write_index(const struct writing *w, struct ft_err *err)
+{
+    struct mapped *m = ft_xcalloc(w->n, sizeof *m);
+    for (size_t k = 0; k < w->n_files; k++)
+        for (size_t i = w->first[k]; i < w->first[k + 1]; i++) m[i] = (struct mapped){w->tensors[i].tensor->name, k};
+    qsort(m, w->n, sizeof *m, by_name);
+    struct ft_buf text = {0}, name = {0}, path = {0};
+    struct ft_jw j = ft_jw_begin(&text);
+    ft_jw_object(&j);
+    ft_jw_key(&j, "metadata");
+    ft_jw_object(&j);
+    ft_jw_kint(&j, "total_size", w->total);
+    ft_jw_end(&j);
+    ft_jw_key(&j, "weight_map");
+    ft_jw_object(&j);
+    for (size_t i = 0; i < w->n; i++) {
+        file_name(w, m[i].file, &name);
+        ft_jw_kstr(&j, m[i].name, name.data);
+    }
+    ft_jw_end(&j);
+    ft_jw_end(&j);
+    ft_buf_addc(&text, '\n');
+    path_in(&path, w->tmp, "model.safetensors.index.json");
+    enum ft_code code = ft_write_file(path.data, text.data, text.n, 0666, err);
+    ft_buf_fini(&text);
+    ft_buf_fini(&name);
+    ft_buf_fini(&path);
+    free(m);
+    return code;
+}
+
+static enum ft_code copy_file(const char *from_dir, const char *to_dir, const char *name, struct ft_err *err)
+{
+    struct ft_buf from = {0}, to = {0}, bytes = {0};
+    path_in(&from, from_dir, name);
+    path_in(&to, to_dir, name);
+    enum ft_code code = ft_is_file(from.data) ? ft_read_file(from.data, SMALL_FILE_MAX, &bytes, err) : FT_OK;
+    if (!code && ft_is_file(from.data)) code = ft_write_file(to.data, bytes.data, bytes.n, 0666, err);
+    ft_buf_fini(&from);
+    ft_buf_fini(&to);
+    ft_buf_fini(&bytes);
+    return code;
+}
+
+static enum ft_code copy_folder(const char *from_dir, const char *to_dir, const char *name, struct ft_err *err)
+{
+    struct ft_buf from = {0}, to = {0};
+    path_in(&from, from_dir, name);
+    path_in(&to, to_dir, name);
+    DIR *d = opendir(from.data);
+    enum ft_code code = d ? ft_mkdirs(to.data, 0777, err) : FT_OK;
+    for (struct dirent *e; !code && d && (e = readdir(d));) code = copy_file(from.data, to.data, e->d_name, err);
+    if (d) closedir(d);
+    ft_buf_fini(&from);
+    ft_buf_fini(&to);
+    return code;
+}
+
+static bool is_legal(const char *name)
+{
+    for (size_t i = 0; i < sizeof legal / sizeof *legal; i++)
+        if (!strncasecmp(name, legal[i], strlen(legal[i]))) return true;
+    return false;
+}
+
+static enum ft_code copy_others(const struct writing *w, struct ft_err *err)
+{
+    enum ft_code code = FT_OK;
+    const char *base = w->e->base_dir;
+    for (size_t i = 0; !code && i < sizeof copied / sizeof *copied; i++) code = copy_file(base, w->tmp, copied[i], err);
+    if (!code) code = copy_folder(base, w->tmp, template_folder, err);
+    DIR *d = opendir(base);
+    for (struct dirent *e; !code && d && (e = readdir(d));)
+        if (is_legal(e->d_name)) code = copy_file(base, w->tmp, e->d_name, err);
+    if (d) closedir(d);
+    struct ft_buf path = {0};
+    path_in(&path, w->tmp, "chat_template.jinja");
+    if (!code && w->e->chat_template && !ft_is_file(path.data))
+        code = ft_write_file(path.data, w->e->chat_template, strlen(w->e->chat_template), 0666, err);
+    ft_buf_fini(&path);
+    return code;
+}
+
+static const char *torch_name(enum ft_dtype t)
+{
+    return t == FT_F32 ? "\"float32\"" : t == FT_F16 ? "\"float16\"" : "\"bfloat16\"";
+}
+
+/* config.json: the base's bytes, the dtype key changed when the type is another. */
+static enum ft_code write_config(const struct writing *w, struct ft_json **config, struct ft_err *err)
+{
+    struct ft_buf path = {0}, text = {0}, edited = {0};
+    path_in(&path, w->e->base_dir, "config.json");
+    enum ft_code code = ft_read_file(path.data, SMALL_FILE_MAX, &text, err);
+    if (!code) code = ft_json_parse(text.data, text.n, FT_JSON_BIGINT_AS_REAL, config, NULL, err);
+    if (!code && w->e->dtype != FT_N_DTYPES) {
+        const char *const value = torch_name(w->e->dtype);
+        const char *key = ft_json_get(*config, "dtype") ? "dtype" : "torch_dtype";
+        const char *now = ft_json_str(ft_json_get(*config, key));
+        if (!now || strlen(now) + 2 != strlen(value) || strncmp(now, value + 1, strlen(now)) != 0)
+            code = ft_json_edit(text.data, text.n, key, value, &edited, err);
+    }
+    const struct ft_buf *out = edited.n ? &edited : &text;
+    if (code) ft_wrap(err, "reading '%s'", path.data);
+    path_in(&path, w->tmp, "config.json");
+    if (!code) code = ft_write_file(path.data, out->data, out->n, 0666, err);
+    ft_buf_fini(&path);
+    ft_buf_fini(&text);
+    ft_buf_fini(&edited);
+    return code;
+}
+
+/* "[2, 0]": the trained terminator in front of what was there. false: it is there already, first. */
+static bool new_eos(const struct ft_json *eos, int64_t id, struct ft_buf *out)
+{
+    const bool list = ft_json_is(eos, FT_JSON_ARRAY);
+    const size_t n = list ? ft_json_count(eos) : ft_json_is(eos, FT_JSON_INT) ? 1 : 0;
+    int64_t others = 0;
+    ft_buf_addf(out, "%lld", (long long)id);
+    for (size_t i = 0; i < n; i++) {
+        const int64_t x = ft_json_int(list ? ft_json_at(eos, i) : eos, -1);
+        if (i == 0 && x == id) return false;
+        if (x == id || x < 0) continue;
+        ft_buf_addf(out, ", %lld", (long long)x);
+        others++;
+    }
+    if (!others) return true;
+    struct ft_buf whole = {0};
+    ft_buf_addf(&whole, "[%s]", out->data);
+    ft_buf_fini(out);
+    *out = whole;
+    return true;
+}
+
+/* Without a generation_config.json of the base one is made when there is something to say: the ids of config.json. */
+static void make_generation(const struct ft_json *config, const char *eos, struct ft_buf *out)
+{
+    static const char *const kept[] = {"bos_token_id", "pad_token_id"};
+    struct ft_jw w = ft_jw_begin(out);
+    ft_jw_object(&w);
+    for (size_t i = 0; i < 2; i++) {
+        const struct ft_json *x = ft_json_get(config, kept[i]);
+        if (!ft_json_is(x, FT_JSON_INT)) continue;
+        ft_jw_kint(&w, kept[i], ft_json_int(x, 0));
+    }
+    ft_jw_key(&w, "eos_token_id");
+    ft_jw_raw(&w, eos);
+    ft_jw_end(&w);
+    ft_buf_addc(out, '\n');
+}
+
+static enum ft_code write_generation(const struct writing *w, const struct ft_json *config, struct ft_err *err)
+{
+    struct ft_buf path = {0}, text = {0}, eos = {0}, edited = {0};
+    struct ft_json *old = NULL;
+    path_in(&path, w->e->base_dir, "generation_config.json");
+    const bool there = ft_is_file(path.data);
+    enum ft_code code = there ? ft_read_file(path.data, SMALL_FILE_MAX, &text, err) : FT_OK;
+    if (!code && there) code = ft_json_parse(text.data, text.n, FT_JSON_BIGINT_AS_REAL, &old, NULL, err);
+    if (code) ft_wrap(err, "reading '%s'", path.data);
+    const struct ft_json *had = ft_json_get(old, "eos_token_id");
+    if (!had) had = ft_json_get(config, "eos_token_id");
+    if (!code && w->e->terminator_id >= 0 &&
+        (new_eos(had, w->e->terminator_id, &eos) || (there && !ft_json_get(old, "eos_token_id")))) {
+        if (there) code = ft_json_edit(text.data, text.n, "eos_token_id", eos.data, &edited, err);
+        else make_generation(config, eos.data, &edited);
+    }
+    const struct ft_buf *out = edited.n ? &edited : &text;
+    path_in(&path, w->tmp, "generation_config.json");
+    if (!code && out->n) code = ft_write_file(path.data, out->data, out->n, 0666, err);
+    ft_json_destroy(old);
+    ft_buf_fini(&path);
+    ft_buf_fini(&text);
+    ft_buf_fini(&eos);
+    ft_buf_fini(&edited);
+    return code;
+}
+
+static enum ft_code write_all(struct writing *w, struct ft_err *err)
+{
+    enum ft_code code = FT_OK;
+    float *buf = ft_xcalloc(PIECE, sizeof *buf);
+    cut_files(w);
+    for (size_t k = 0; !code && k < w->n_files; k++) code = write_file_of_tensors(w, k, buf, err);
+    free(buf);
+    if (!code && w->n_files > 1) code = write_index(w, err);
+    struct ft_json *config = NULL;
+    if (!code) code = write_config(w, &config, err);
+    if (!code) code = write_generation(w, config, err);
+    ft_json_destroy(config);
+    if (!code) code = copy_others(w, err);
+    free(w->first);
+    return code;
+}
+
+/* Files one level deep are all that export makes. */
+static void remove_folder(const char *dir)
+{
+    struct ft_buf path = {0};
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        path_in(&path, dir, e->d_name);
+        if (unlink(path.data) != 0 && errno == EISDIR) remove_folder(path.data);
+    }
+    if (d) closedir(d);
+    (void)rmdir(dir);
+    ft_buf_fini(&path);
+}
+
+static enum ft_code publish(const char *tmp, const char *dir, struct ft_err *err)
+{
+    int fd = open(tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) {
+        ft_close(&fd);
+        return ft_fail(err, FT_IO, "cannot sync folder '%s': %s", tmp, strerror(errno));
+    }
+    ft_close(&fd);
+    if (renameat2(AT_FDCWD, tmp, AT_FDCWD, dir, RENAME_NOREPLACE) == 0) return FT_OK;
+    if (errno != EINVAL && errno != ENOSYS) return ft_fail(err, FT_IO, "cannot rename '%s' to '%s': %s", tmp, dir, strerror(errno));
+    enum ft_code code = ft_export_check(dir, err); /* a file system without RENAME_NOREPLACE */
+    if (!code && rename(tmp, dir) != 0) code = ft_fail(err, FT_IO, "cannot rename '%s' to '%s': %s", tmp, dir, strerror(errno));
+    return code;
+}
+
+enum ft_code ft_export_full(const struct ft_export *e, struct ft_err *err)
+{
+    enum ft_code code = ft_export_check(e->dir, err);
+    if (code) return code;
+    struct ft_buf dir = {0}, tmp = {0};
+    uint64_t salt = 0;
+    if (!ft_random(&salt, sizeof salt)) return ft_fail(err, FT_IO, "no random bytes: %s", strerror(errno));
+    ft_buf_adds(&dir, e->dir);
+    while (dir.n > 1 && dir.data[dir.n - 1] == '/') dir.data[--dir.n] = 0;
+    ft_buf_addf(&tmp, "%s.part-%016llx", dir.data, (unsigned long long)salt);
+    struct writing w = {.e = e, .tmp = tmp.data};
+    size_t n_params;
+    w.tensors = ft_import_tensors(e->base, &w.n);
+    w.params = ft_import_params(e->base, &n_params);
+    code = ft_mkdirs(tmp.data, 0777, err);
+    if (!code) code = write_all(&w, err);
+    if (!code) code = publish(tmp.data, dir.data, err);
+    if (code) {
+        remove_folder(tmp.data);
+        ft_wrap(err, "exporting the model to '%s'", e->dir);
+    }
+    ft_buf_fini(&dir);
+    ft_buf_fini(&tmp);
+    return code;
+}

@@ -1,0 +1,183 @@
+#include "runtime/train/job.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "topology/sections.h"
+
+static const struct {
+    const struct ft_section *section;
+    size_t at;
+} parts[FT_JOB_N_PARTS] = {
+    [FT_JOB_PARALLEL] = {&ft_parallel_section, offsetof(struct ft_job_config, parallel)},
+    [FT_JOB_MODEL] = {&ft_model_section, offsetof(struct ft_job_config, model)},
+    [FT_JOB_DATA] = {&ft_data_section, offsetof(struct ft_job_config, data)},
+    [FT_JOB_TRAIN] = {&ft_train_section, offsetof(struct ft_job_config, train)},
+    [FT_JOB_LORA] = {&ft_lora_section, offsetof(struct ft_job_config, lora)},
+    [FT_JOB_EVAL] = {&ft_eval_section, offsetof(struct ft_job_config, eval)},
+    [FT_JOB_CHECKPOINT] = {&ft_checkpoint_section, offsetof(struct ft_job_config, checkpoint)},
+    [FT_JOB_EXPORT] = {&ft_export_section, offsetof(struct ft_job_config, export)},
+};
+
+const struct ft_section *ft_job_section(enum ft_job_part part) { return parts[part].section; }
+
+void ft_job_init(struct ft_job_config *j, struct ft_faults *faults)
+{
+    memset(j, 0, sizeof *j);
+    j->arena = ft_arena_create();
+    memset(faults, 0, sizeof *faults);
+    faults->arena = j->arena;
+}
+
+void ft_job_fini(struct ft_job_config *j)
+{
+    ft_arena_destroy(j->arena);
+    memset(j, 0, sizeof *j);
+}
+
+struct ft_value ft_job_value(const struct ft_job_config *j, enum ft_job_part part, const char *key)
+{
+    const struct ft_section *s = parts[part].section;
+    const struct ft_field *f = ft_section_find(s, key);
+    if (!f) FT_BUG("[%s] has no key %s", s->name, key);
+    return j->values[part][f - s->fields];
+}
+
+void ft_job_fault(const struct ft_job_config *j, struct ft_faults *faults, enum ft_severity sev, enum ft_job_part part,
+                  const char *key, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = ft_arena_vprintf(faults->arena, fmt, ap);
+    va_end(ap);
+    ft_faults_add(faults, sev, ft_job_value(j, part, key).at, parts[part].section->name, key, "%s", text);
+}
+
+static bool given(const struct ft_job_config *j, enum ft_job_part part, const char *key)
+{
+    return ft_job_value(j, part, key).at.file != NULL;
+}
+
+/* What must be there, and pairs of keys that contradict each other. */
+static void check_pairs(const struct ft_job_config *j, struct ft_faults *faults)
+{
+    const enum ft_severity e = FT_SEV_ERROR;
+    if (!j->model.path) {
+        ft_job_fault(j, faults, e, FT_JOB_MODEL, "path", "[model] path is not given: which model is to be trained?");
+        ft_fault_fix(faults, "set [model] path to a folder with config.json and safetensors");
+    }
+    if (!j->data.train.n) {
+        ft_job_fault(j, faults, e, FT_JOB_DATA, "train", "[data] train is not given: what is the model to be trained on?");
+        ft_fault_fix(faults, "set [data] train to a JSONL file");
+    }
+    if (j->train.steps && j->train.epochs) {
+        ft_job_fault(j, faults, e, FT_JOB_TRAIN, "epochs", "steps = %lld and epochs = %lld are both given",
+                     (long long)j->train.steps, (long long)j->train.epochs);
+        ft_fault_fix(faults, "remove one of them");
+    }
+    if (j->train.min_lr > j->train.lr)
+        ft_job_fault(j, faults, e, FT_JOB_TRAIN, "min_lr", "min_lr = %g is larger than lr = %g", j->train.min_lr, j->train.lr);
+    const bool valid = j->data.valid.n > 0;
+    if (j->eval.patience && !valid) {
+        ft_job_fault(j, faults, e, FT_JOB_EVAL, "patience",
+                     "patience = %lld without [data] valid: nothing could become better or worse", (long long)j->eval.patience);
+        ft_fault_fix(faults, "set [data] valid, or patience = 0");
+    }
+    if (j->eval.patience && valid && !j->eval.every) {
+        ft_job_fault(j, faults, e, FT_JOB_EVAL, "patience", "patience = %lld with every = 0: there is no evaluation on the way",
+                     (long long)j->eval.patience);
+        ft_fault_fix(faults, "set [eval] every to a number of updates");
+    }
+    if (j->eval.every && !valid && !j->data.general.n)
+        ft_job_fault(j, faults, FT_SEV_WARNING, FT_JOB_EVAL, "every",
+                     "every = %lld has no effect: neither [data] valid nor general is given", (long long)j->eval.every);
+}
+
+/* Layouts that are specified and not in this build. */
+static void check_built(const struct ft_job_config *j, struct ft_faults *faults)
+{
+    const struct {
+        const char *key;
+        long long value;
+    } ones[] = {
+        {"tensor", j->parallel.tensor}, {"pipeline", j->parallel.pipeline}, {"virtual_pipeline", j->parallel.virtual_pipeline}};
+    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
+        if (ones[i].value <= 1) continue;
+        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, ones[i].key, "%s = %lld is not built yet", ones[i].key,
+                     ones[i].value);
+        ft_fault_fix(faults, "set %s = 1", ones[i].key);
+    }
+    if (j->parallel.sequence) {
+        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "sequence", "sequence = yes is not built yet");
+        ft_fault_fix(faults, "set sequence = no");
+    }
+}
+
+void ft_job_read(struct ft_job_config *j, const char *const *files, size_t n_files, const char *const *sets, size_t n_sets,
+                 struct ft_faults *faults)
+{
+    j->ini = ft_ini_create(j->arena);
+    for (size_t i = 0; i < n_files; i++) ft_ini_read(j->ini, files[i], faults);
+    for (size_t i = 0; i < n_sets; i++) ft_ini_set(j->ini, sets[i], faults);
+    ft_sections_check(j->ini, faults);
+    const size_t before = faults->n_errors;
+    for (int i = 0; i < FT_JOB_N_PARTS; i++) {
+        const struct ft_section *s = parts[i].section;
+        j->values[i] = ft_arena_array(j->arena, s->n_fields + 1, sizeof **j->values);
+        ft_section_read(s, j->ini, (char *)j + parts[i].at, j->values[i], faults);
+    }
+    if (j->train.method != FT_METHOD_FULL && !given(j, FT_JOB_TRAIN, "lr")) j->train.lr = 2e-4;
+    if (!j->train.steps && !j->train.epochs) j->train.epochs = 1;
+    check_built(j, faults);
+    if (faults->n_errors == before) check_pairs(j, faults); /* values that could not be read have no meaning together */
+}
+
+void ft_job_layout(const struct ft_job_config *j, int world, struct ft_job_layout *out, struct ft_faults *faults)
+{
+    memset(out, 0, sizeof *out);
+    const int64_t t = j->parallel.tensor, p = j->parallel.pipeline;
+    int64_t d = j->parallel.data;
+    out->known = world > 0 || d > 0;
+    if (world > 0 && world % (t * p)) {
+        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "tensor", "world size %d is not divisible by tp·pp = %lld", world,
+                     (long long)(t * p));
+        return;
+    }
+    if (world > 0 && d > 0 && d * t * p != world) {
+        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "data",
+                     "data = %lld with tensor %lld and pipeline %lld makes %lld ranks, but there are %d", (long long)d,
+                     (long long)t, (long long)p, (long long)(d * t * p), world);
+        ft_fault_fix(faults, "set data = auto or %lld", (long long)(world / (t * p)));
+        return;
+    }
+    if (d <= 0) d = world > 0 ? world / (t * p) : 1;
+    out->mesh = ft_mesh_make((int)t, 1, (int)d, (int)p);
+    struct ft_err err;
+    if (ft_mesh_parse_order(j->parallel.order, &out->mesh, &err)) {
+        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "order", "%s", err.text);
+        return;
+    }
+    out->deal = (struct ft_deal){.global_batch = j->train.global_batch, .micro = j->train.micro_batch, .data = d};
+    int64_t lower, upper;
+    if (!ft_deal_ok(&out->deal, &lower, &upper)) {
+        const char *key = given(j, FT_JOB_TRAIN, "micro_batch") && !given(j, FT_JOB_TRAIN, "global_batch") ? "micro_batch"
+                                                                                                           : "global_batch";
+        char near[64];
+        if (lower) (void)snprintf(near, sizeof near, "%lld, %lld", (long long)lower, (long long)upper);
+        else (void)snprintf(near, sizeof near, "%lld", (long long)upper);
+        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_TRAIN, key,
+                     "global_batch %lld is not a multiple of micro_batch·data = %lld·%lld = %lld; nearest %s",
+                     (long long)out->deal.global_batch, (long long)out->deal.micro, (long long)d, (long long)(out->deal.micro * d),
+                     near);
+        ft_fault_fix(faults, "set global_batch = %lld", (long long)(lower ? lower : upper));
+        return;
+    }
+    out->accumulation = out->deal.global_batch / (out->deal.micro * d);
+}
+
+int64_t ft_job_seq_len(const struct ft_job_config *j, int64_t limit)
+{
+    if (j->data.seq_len != FT_SEQ_LEN_AUTO) return j->data.seq_len;
+    return limit > 0 && limit < FT_SEQ_LEN_DEFAULT ? limit : FT_SEQ_LEN_DEFAULT;
+}

@@ -1,0 +1,56 @@
+/* What a job opens before its first update: the model folder, the data, the plan of memory and updates. check, plan and train read
+ * the same three steps; each records every fault at the key that led to it.
+ *
+ *  1. ft_setup_model()    config.json, seq_len, rows of this rank, memory plan (no weights are read)
+ *  2. ft_setup_weights()  tensors of the folder, by name and shape
+ *  3. ft_setup_data()     train, valid and general; number of updates, schedule
+ *  4. ft_setup_fini() */
+#ifndef FT_RUNTIME_TRAIN_SETUP_H
+#define FT_RUNTIME_TRAIN_SETUP_H
+
+#include "runtime/arch/config.h"
+#include "runtime/ckpt/import.h"
+#include "runtime/data/dataset.h"
+#include "runtime/train/job.h"
+#include "runtime/train/memory.h"
+#include "runtime/train/schedule.h"
+
+struct ft_setup {
+    struct ft_arena *arena;
+    const struct ft_job_config *job;
+    struct ft_job_layout layout;
+    struct ft_coord coord; /* of this rank */
+
+    struct ft_model_config config;
+    int64_t n_parameters, n_mm; /* all; without the input embedding (a tied one counts as head) */
+    int64_t seq_len;
+    struct ft_model_options options; /* device and comm not yet set */
+    const struct ft_param *rows;     /* this rank's */
+    size_t n_rows;
+    struct ft_buckets buckets;
+    struct ft_memory memory;
+    bool has_model;
+
+    struct ft_import *import;
+
+    struct ft_dataset *train, *valid, *general; /* NULL: not named */
+    int64_t n_updates;
+    struct ft_schedule schedule;
+};
+
+/* rank: of the world; layout: from ft_job_layout(), without errors. */
+void ft_setup_init(struct ft_setup *s, const struct ft_job_config *job, const struct ft_job_layout *layout, int rank);
+void ft_setup_fini(struct ft_setup *s);
+void ft_setup_model(struct ft_setup *s, struct ft_faults *faults);
+void ft_setup_weights(struct ft_setup *s, struct ft_faults *faults);
+void ft_setup_data(struct ft_setup *s, struct ft_faults *faults);
+/* Does it fit? available: bytes that this rank may take; 0: not known. A fault with the numbers and with settings that keep the global
+ * batch, when it does not. */
+void ft_setup_check_memory(const struct ft_setup *s, int64_t available, struct ft_faults *faults);
+/* A sentence for each thing worth a warning before update 1 (rates, warm-up, number of updates), as warnings. */
+void ft_setup_warn(const struct ft_setup *s, struct ft_faults *faults);
+
+/* [export] dir and the folder of this run: RUN_DIR is run_dir, or "." when NULL. */
+const char *ft_setup_export_dir(const struct ft_setup *s, const char *run_dir);
+
+#endif

@@ -1,0 +1,317 @@
+#include "runtime/train/trainer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "runtime/ckpt/export.h"
+#include "runtime/train/trainer_state.h"
+
+enum ft_code ft_agree(struct ft_comm *comm, enum ft_code own, struct ft_err *err)
+{
+    const int n = ft_comm_size(comm, FT_GROUP_WORLD), me = ft_comm_rank(comm, FT_GROUP_WORLD);
+    int64_t *codes = ft_xcalloc((size_t)n, sizeof *codes);
+    codes[me] = own;
+    struct ft_err lost;
+    const enum ft_code code = ft_comm_all_gather(comm, FT_GROUP_WORLD, codes + me, codes, 1, FT_I64, &lost);
+    int first = 0;
+    while (!code && first < n && codes[first] == FT_OK) first++;
+    free(codes);
+    if (own) {
+        if (!code && first < me && err) err->text[0] = 0; /* the first rank of those that failed speaks for all */
+        return own;
+    }
+    if (code && err) *err = lost;
+    if (!code && first < n) return ft_fail(err, FT_RANK_FAILED, "rank %d was refused", first);
+    return code;
+}
+
+/* ---- before the first update ---- */
+
+static enum ft_code pool(struct ft_trainer *t, int64_t bytes, const char *what, void **out, struct ft_err *err)
+{
+    enum ft_code code = ft_device_alloc(t->o.device, bytes ? bytes : 1, what, "[train] micro_batch", out, err);
+    if (!code) memset(*out, 0, (size_t)bytes); /* on the CPU: zeros are m and v at the start, and padding */
+    return code;
+}
+
+static enum ft_code make_pools(struct ft_trainer *t, struct ft_err *err)
+{
+    const struct ft_memory *m = &t->s->memory;
+    const struct {
+        const char *what;
+        int64_t bytes;
+        void *at;
+    } pools[] = {{"weights", m->weights, &t->weights},      {"gradients", m->gradients, &t->grads},
+                 {"masters", m->master, &t->master},        {"first moments", m->moments / 2, &t->m},
+                 {"second moments", m->moments / 2, &t->v}, {"best weights", m->best, &t->best}};
+    enum ft_code code = FT_OK;
+    for (size_t i = 0; !code && i < sizeof pools / sizeof *pools; i++) {
+        void *p = NULL;
+        if (pools[i].bytes || pools[i].at == &t->m || pools[i].at == &t->v) code = pool(t, pools[i].bytes, pools[i].what, &p, err);
+        memcpy(pools[i].at, &p, sizeof p);
+    }
+    return code;
+}
+
+static void wire(struct ft_trainer *t)
+{
+    const struct ft_train_fields *f = &t->s->job->train;
+    t->sync = (struct ft_gradsync){.buckets = &t->s->buckets,
+                                   .comm = t->o.comm,
+                                   .weights = t->weights,
+                                   .weight_type = t->s->options.compute,
+                                   .grads = t->grads};
+    t->optim = (struct ft_optimizer){.kernels = t->o.device->kernels,
+                                     .kctx = t->o.device->kctx,
+                                     .buckets = &t->s->buckets,
+                                     .params = t->s->rows,
+                                     .tensor_rank = t->s->options.tensor_rank,
+                                     .beta1 = f->beta1,
+                                     .beta2 = f->beta2,
+                                     .eps = f->eps,
+                                     .weight_decay = f->weight_decay,
+                                     .weights = t->weights,
+                                     .weight_type = t->s->options.compute,
+                                     .grads = t->grads,
+                                     .master = t->master,
+                                     .m = t->m,
+                                     .v = t->v};
+    t->offsets = ft_arena_array(t->s->arena, t->s->n_rows + 1, sizeof *t->offsets);
+    for (size_t i = 0; i < t->s->n_rows; i++) t->offsets[i] = t->s->buckets.place[i].start;
+    ft_model_bind(t->model, t->weights, t->grads, t->offsets);
+}
+
+/* Each data rank reads its own pieces; the rest comes over the data group. */
+static enum ft_code read_weights(struct ft_trainer *t, struct ft_err *err)
+{
+    enum ft_code code = FT_OK;
+    for (size_t i = 0; !code && i < t->s->buckets.n_pieces; i++) {
+        const struct ft_piece *p = &t->s->buckets.pieces[i];
+        code = ft_import_read(t->s->import, &t->s->rows[p->param], p->from, p->to, ft_optimizer_masters(&t->optim, p), err);
+        if (!code) ft_optimizer_round(&t->optim, p);
+    }
+    return code;
+}
+
+static enum ft_code prepare(struct ft_trainer *t, struct ft_err *err)
+{
+    t->s->options.device = t->o.device;
+    t->s->options.comm = t->o.comm;
+    enum ft_code code = ft_model_create(&t->s->options, &t->model, err);
+    if (!code) code = make_pools(t, err);
+    if (code) return code;
+    wire(t);
+    return read_weights(t, err);
+}
+
+static enum ft_code open_metrics(struct ft_trainer *t, struct ft_err *err)
+{
+    if (!ft_trainer_speaks(t)) return FT_OK;
+    struct ft_buf path = {0};
+    ft_buf_addf(&path, "%s/metrics.jsonl", t->o.place->run_dir ? t->o.place->run_dir : ".");
+    enum ft_code code = ft_metrics_open(&t->metrics, path.data, -1, err);
+    ft_buf_fini(&path);
+    return code;
+}
+
+enum ft_code ft_trainer_create(const struct ft_trainer_options *o, struct ft_trainer **out, struct ft_err *err)
+{
+    struct ft_trainer *t = ft_xcalloc(1, sizeof *t);
+    t->o = *o;
+    t->s = o->setup;
+    t->metrics.fd = -1;
+    t->evaluated_at = -1;
+    t->memory_before = ft_memory_resident();
+    enum ft_code code = prepare(t, err);
+    if (!code) code = open_metrics(t, err);
+    code = ft_agree(o->comm, code, err);
+    if (!code) code = ft_gradsync_gather(&t->sync, err);
+    if (code) {
+        ft_trainer_destroy(t);
+        return code;
+    }
+    *out = t;
+    return FT_OK;
+}
+
+void ft_trainer_destroy(struct ft_trainer *t)
+{
+    if (!t) return;
+    const struct ft_memory *m = &t->s->memory;
+    ft_model_destroy(t->model);
+    ft_device_free(t->o.device, t->weights, m->weights);
+    ft_device_free(t->o.device, t->grads, m->gradients);
+    ft_device_free(t->o.device, t->master, m->master);
+    ft_device_free(t->o.device, t->m, m->moments / 2 ? m->moments / 2 : 1);
+    ft_device_free(t->o.device, t->v, m->moments / 2 ? m->moments / 2 : 1);
+    ft_device_free(t->o.device, t->best, m->best);
+    ft_batcher_fini(&t->batch);
+    ft_metrics_close(&t->metrics);
+    free(t);
+}
+
+int64_t ft_trainer_step(const struct ft_trainer *t) { return t->k; }
+
+/* ---- the loop ---- */
+
+/* The launcher's sign of life: the number of the update, one a line. A launcher that is gone is found elsewhere. */
+static void tell_progress(const struct ft_trainer *t)
+{
+    if (t->o.place->progress_fd < 0) return;
+    char line[32];
+    const int n = snprintf(line, sizeof line, "%lld\n", (long long)t->k);
+    ssize_t done;
+    do done = write(t->o.place->progress_fd, line, (size_t)n);
+    while (done < 0 && errno == EINTR);
+}
+
+static enum ft_code emit_metrics(struct ft_trainer *t, const struct ft_update_done *u, struct ft_err *err)
+{
+    if (!ft_trainer_speaks(t)) return FT_OK;
+    const struct ft_model_config *c = &t->s->config;
+    const int64_t n_rows = ft_dataset_n_rows(t->s->train);
+    const struct ft_update_line line = {
+        .step = t->k,
+        .rows = u->rows,
+        .tokens = u->tokens,
+        .trained_tokens = u->trained,
+        .samples = u->samples,
+        .skipped_steps = t->skipped,
+        .epoch = (double)t->at.epoch + (double)t->at.in_epoch / (double)n_rows,
+        .loss = u->loss,
+        .lr = u->lr,
+        .grad_norm = u->norm,
+        .clip_coef = u->coef,
+        .step_ms = u->step_ms,
+        .data_ms = u->data_ms,
+        .comm_ms = u->comm_ms,
+        .flops_per_token = ft_flops_per_token(t->s->n_mm, c->L, c->H * c->D, u->sum_len2 / (double)u->tokens),
+        .n_ranks = ft_comm_size(t->o.comm, FT_GROUP_WORLD),
+        .mem = u->mem,
+        .mem_plan = ft_memory_total(&t->s->memory),
+    };
+    enum ft_code code = ft_metrics_update(&t->metrics, &line, err);
+    if (t->o.quiet) return code;
+    struct ft_buf text = {0};
+    ft_update_line_text(&line, t->s->n_updates, &text);
+    fputs(text.data, stdout);
+    fflush(stdout);
+    ft_buf_fini(&text);
+    return code;
+}
+
+/* Spikes are said; divergence ends the run unless the job wants to go on. */
+static enum ft_code look(struct ft_trainer *t, const struct ft_update_done *u, enum ft_train_end *end, struct ft_err *err)
+{
+    struct ft_buf why = {0};
+    const unsigned events = ft_watch_update(&t->watch, u->loss, u->norm, u->lr, &why);
+    const bool stop = (events & FT_WATCH_DIVERGED) && t->s->job->train.on_divergence == 0;
+    enum ft_code code = FT_OK;
+    while (why.n && why.data[why.n - 1] == '\n') why.data[--why.n] = 0;
+    if (stop) {
+        *end = FT_END_WATCH;
+        code = ft_fail(err, FT_DATA, "%s", why.data);
+        ft_fix(err, "set [train] on_divergence = warn to go on all the same");
+    } else if (events && ft_trainer_speaks(t)) {
+        ft_log(FT_LOG_WARN, "watch", "%s", why.data);
+    }
+    ft_buf_fini(&why);
+    return code;
+}
+
+static bool evaluates(const struct ft_trainer *t) { return t->s->valid || t->s->general; }
+
+/* A pass in which not one update was applied will be followed by others like it. */
+static enum ft_code check_moving(struct ft_trainer *t, const struct ft_update_done *u, struct ft_err *err)
+{
+    t->skipped_running = u->skipped ? t->skipped_running + u->rows : 0;
+    if (t->skipped_running < 2 * ft_dataset_n_rows(t->s->train)) return FT_OK;
+    return ft_fail(err, FT_DATA, "%lld rows running had no trained token", (long long)t->skipped_running);
+}
+
+static bool at_end(const struct ft_trainer *t)
+{
+    const int64_t epochs = t->s->job->train.steps ? 0 : t->s->job->train.epochs;
+    return t->k >= t->s->n_updates || (epochs && t->at.epoch >= epochs);
+}
+
+static enum ft_code one_update(struct ft_trainer *t, bool *stop, enum ft_train_end *end, struct ft_err *err)
+{
+    struct ft_update_done u;
+    enum ft_code code = ft_trainer_update(t, &u, end, err);
+    if (!code) code = check_moving(t, &u, err);
+    if (code) return code;
+    if (!u.skipped) {
+        t->best_is_now = false;
+        code = emit_metrics(t, &u, err);
+        tell_progress(t);
+        if (!code) code = look(t, &u, end, err);
+        const int64_t every = t->s->job->eval.every;
+        if (!code && !u.term && evaluates(t) && every && t->k % every == 0) code = ft_trainer_evaluate(t, stop, err);
+    }
+    if (u.term) {
+        *end = FT_END_TERMINATED;
+        *stop = true;
+    }
+    return code;
+}
+
+/* ---- the end ---- */
+
+/* Rank 0 has every weight of a layout without tensor and pipeline cuts in its pool. */
+static enum ft_code fetch(void *ctx, size_t i, int64_t from, int64_t to, float *out, struct ft_err *err)
+{
+    const struct ft_trainer *t = ctx;
+    if (t->s->options.compute != FT_F32) return ft_fail(err, FT_UNSUPPORTED, "export of bf16 masters is not built yet");
+    memcpy(out, (const float *)t->weights + t->offsets[i] + from, (size_t)(to - from) * sizeof *out);
+    return FT_OK;
+}
+
+static enum ft_code export_model(struct ft_trainer *t, struct ft_err *err)
+{
+    static const enum ft_dtype types[] = {
+        [FT_EXPORT_BASE] = FT_N_DTYPES, [FT_EXPORT_FP32] = FT_F32, [FT_EXPORT_BF16] = FT_BF16, [FT_EXPORT_FP16] = FT_F16};
+    const struct ft_export_fields *f = &t->s->job->export;
+    enum ft_code code = FT_OK;
+    const char *dir = ft_setup_export_dir(t->s, t->o.place->run_dir);
+    if (ft_trainer_speaks(t)) {
+        const struct ft_export e = {.dir = dir,
+                                    .base_dir = t->s->job->model.path,
+                                    .base = t->s->import,
+                                    .dtype = types[f->dtype],
+                                    .terminator_id = ft_dataset_facts(t->s->train).terminator_id,
+                                    .fetch = fetch,
+                                    .ctx = t};
+        code = ft_export_full(&e, err);
+        if (!code && !t->o.quiet) {
+            printf("model of step %lld written to %s\n", (long long)(t->best ? t->judge.best_step : t->k), dir);
+            fflush(stdout);
+        }
+    }
+    return ft_agree(t->o.comm, code, err);
+}
+
+enum ft_code ft_trainer_run(struct ft_trainer *t, enum ft_train_end *end, struct ft_err *err)
+{
+    bool stop = false, ignored;
+    enum ft_code code = FT_OK;
+    *end = FT_END_DONE;
+    ft_dataset_epoch(t->s->train, 0);
+    if (evaluates(t)) code = ft_trainer_evaluate(t, &ignored, err);
+    while (!code && !stop && !at_end(t)) code = one_update(t, &stop, end, err);
+    if (!code && *end == FT_END_TERMINATED) {
+        if (ft_trainer_speaks(t))
+            ft_log(FT_LOG_WARN, "train", "asked to end: stopped behind update %lld; nothing is exported", (long long)t->k);
+        return FT_OK;
+    }
+    if (!code && evaluates(t) && t->evaluated_at != t->k) code = ft_trainer_evaluate(t, &ignored, err);
+    if (!code) code = ft_trainer_restore_best(t, err);
+    if (!code && t->s->job->export.what != FT_EXPORT_NONE) code = export_model(t, err);
+    return code;
+}

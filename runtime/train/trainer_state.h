@@ -1,0 +1,58 @@
+/* The inside of a trainer, shared by its three files: trainer.c (life and loop), update.c (one update), evaluation.c. */
+#ifndef FT_RUNTIME_TRAIN_TRAINER_STATE_H
+#define FT_RUNTIME_TRAIN_TRAINER_STATE_H
+
+#include "runtime/train/batch.h"
+#include "runtime/train/gradsync.h"
+#include "runtime/train/metrics.h"
+#include "runtime/train/optimizer.h"
+#include "runtime/train/trainer.h"
+#include "runtime/train/watch.h"
+
+struct ft_trainer {
+    struct ft_trainer_options o;
+    struct ft_setup *s;
+    struct ft_model *model;
+    void *weights; /* pools, from the device: buckets.total elements of the compute type */
+    float *grads;
+    float *master, *m, *v; /* state_total each; master NULL in fp32 */
+    float *best;           /* masters of the best evaluation; NULL: none kept */
+    int64_t *offsets;      /* of the parameters in the pools */
+    struct ft_gradsync sync;
+    struct ft_optimizer optim;
+    struct ft_batcher batch;
+    struct ft_position at;
+    int64_t k, skipped; /* applied updates; updates without a target */
+    int64_t skipped_running;
+    struct ft_watch watch;
+    struct ft_best judge;
+    bool best_is_now;          /* the weights are those of the best evaluation */
+    int64_t evaluated_at;      /* step of the last evaluation; -1: none */
+    struct ft_metrics metrics; /* rank 0 */
+    int64_t memory_before, comm_before;
+};
+
+/* What one update did. */
+struct ft_update_done {
+    bool skipped; /* no target in its rows: nothing was applied */
+    bool term;    /* some rank was asked to end */
+    double loss, norm, coef, lr;
+    int64_t rows, tokens, trained, samples;
+    double sum_len2; /* of its samples */
+    double step_ms, data_ms, comm_ms;
+    int64_t mem;
+};
+
+/* The next update of this rank's part of the rows. FT_END_WATCH in *end and an error when loss or norm is not finite: nothing was
+ * applied then. */
+enum ft_code ft_trainer_update(struct ft_trainer *t, struct ft_update_done *u, enum ft_train_end *end,
+                               struct ft_err *err) FT_MUST_CHECK;
+
+/* Evaluates valid and general at the present weights, writes and prints the lines, judges. *stop: patience is at its end. */
+enum ft_code ft_trainer_evaluate(struct ft_trainer *t, bool *stop, struct ft_err *err) FT_MUST_CHECK;
+/* The weights of the best evaluation come back, when they are kept and are not the present ones. */
+enum ft_code ft_trainer_restore_best(struct ft_trainer *t, struct ft_err *err) FT_MUST_CHECK;
+
+static inline bool ft_trainer_speaks(const struct ft_trainer *t) { return ft_comm_rank(t->o.comm, FT_GROUP_WORLD) == 0; }
+
+#endif

@@ -1,0 +1,189 @@
+#include <math.h>
+#include <poll.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "runtime/train/trainer_state.h"
+
+#ifndef FT_DEBUG_CHECKS
+#define FT_DEBUG_CHECKS 0
+#endif
+
+static double ms_since(int64_t from) { return (double)(ft_clock_now(ft_clock_real()) - from) / FT_MS; }
+
+static bool asked_to_end(const struct ft_trainer *t)
+{
+    struct pollfd p = {.fd = t->o.term_fd, .events = POLLIN};
+    return t->o.term_fd >= 0 && poll(&p, 1, 0) > 0;
+}
+
+/* Counts of the rows of an update: every rank knows them all from the data index. */
+static void count_rows(const struct ft_trainer *t, const struct ft_update_rows *rows, struct ft_update_done *u)
+{
+    for (int64_t i = rows->base; i < rows->base + rows->n; i++) {
+        const struct ft_row r = ft_dataset_row(t->s->train, i);
+        u->tokens += r.n_tokens;
+        u->trained += r.n_trained;
+        u->samples += r.n_segments;
+        for (int64_t s = 0; s < r.n_segments; s++) {
+            const double len = r.cu_seqlens[s + 1] - r.cu_seqlens[s];
+            u->sum_len2 += len * len;
+        }
+    }
+    u->rows = rows->n;
+}
+
+static struct ft_batch micro_batch(struct ft_trainer *t, const struct ft_update_rows *rows, int64_t j)
+{
+    const struct ft_deal *d = &t->s->layout.deal;
+    ft_batch_begin(&t->batch);
+    for (int64_t i = 0; i < d->micro; i++) {
+        const int64_t row = ft_deal_row(d, rows, j, t->s->coord.c[FT_AXIS_DP], i);
+        if (row < 0) {
+            if (i == 0) ft_batch_add_filler(&t->batch, rows->first_row + rows->n); /* later ones would add nothing */
+            break;
+        }
+        const struct ft_row r = ft_dataset_row(t->s->train, row);
+        ft_batch_add(&t->batch, &r, rows->first_row + row - rows->base);
+    }
+    return ft_batch_view(&t->batch);
+}
+
+/* All micro-batches of this rank: gradients of the mean over `trained` targets add up in the pool; *ce is this rank's sum. */
+static enum ft_code forward_backward(struct ft_trainer *t, const struct ft_update_rows *rows, struct ft_update_done *u, double *ce,
+                                     struct ft_err *err)
+{
+    ft_gradsync_zero(&t->sync);
+    *ce = 0;
+    enum ft_code code = FT_OK;
+    for (int64_t j = 0; !code && j < rows->n_micro; j++) {
+        const int64_t start = ft_clock_now(ft_clock_real());
+        const struct ft_batch b = micro_batch(t, rows, j);
+        u->data_ms += ms_since(start);
+        double part = 0;
+        code = ft_model_forward_backward(t->model, &b, 1 / (double)u->trained, &part, err);
+        *ce += part;
+    }
+    return code;
+}
+
+/* Does this rank's gradient of parameter i hold NaN or infinity? */
+static bool bad_gradient(const struct ft_trainer *t, size_t i)
+{
+    const struct ft_place_in_buffer *p = &t->s->buckets.place[i];
+    return t->o.device->kernels->count_nonfinite(t->o.device->kctx, p->end - p->start, t->grads + p->start) > 0;
+}
+
+/* Finds where it began: the update is computed once more, micro-batch by micro-batch, and the first tensor in declaration order is
+ * taken from the first micro-batch that has one. The result is the same on every rank. */
+static enum ft_code not_finite(struct ft_trainer *t, const struct ft_update_rows *rows, struct ft_update_done *u,
+                               struct ft_err *err)
+{
+    const int64_t none = INT64_MAX, d = t->s->layout.deal.data, rank = t->s->coord.c[FT_AXIS_DP];
+    int64_t found = none; /* micro-batch and rank, earliest first, then the parameter */
+    const int64_t n = (int64_t)t->s->n_rows + 1;
+    ft_gradsync_zero(&t->sync);
+    enum ft_code code = FT_OK;
+    for (int64_t j = 0; !code && found == none && j < rows->n_micro; j++) {
+        const struct ft_batch b = micro_batch(t, rows, j);
+        double ce = 0;
+        code = ft_model_forward_backward(t->model, &b, 1 / (double)u->trained, &ce, err);
+        int64_t param = n - 1; /* no parameter: the loss only */
+        for (size_t i = 0; !code && i < t->s->n_rows && param == n - 1; i++)
+            if (bad_gradient(t, i)) param = (int64_t)i;
+        if (!isfinite(ce) || param < n - 1) found = (j * d + rank) * n + param;
+    }
+    if (!code) code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, &found, 1, FT_I64, FT_MIN, err);
+    if (code) return code;
+    struct ft_buf b = {0};
+    ft_buf_addf(&b, "%s is not finite at update %lld", isfinite(u->loss) ? "the gradient norm" : "the loss", (long long)t->k + 1);
+    if (found != none) {
+        const int64_t param = found % n, where = found / n;
+        if (param < n - 1) ft_buf_addf(&b, ": first in the gradient of %s", t->s->rows[param].name);
+        ft_buf_addf(&b, ", data rank %lld, micro-batch %lld", (long long)(where % d), (long long)(where / d + 1));
+    } else {
+        ft_buf_adds(&b, ": each micro-batch alone is finite, their sum is not");
+    }
+    ft_buf_adds(&b, "; lr was ");
+    ft_buf_add_real(&b, ft_lr_at(&t->s->schedule, t->k));
+    ft_buf_adds(&b, "; there is no checkpoint");
+    ft_fail(err, FT_DATA, "%s", b.data);
+    ft_buf_fini(&b);
+    return ft_fix(err, "likely: a lower lr, a warm-up of at least 3%% of the updates, clip = 1");
+}
+
+static enum ft_code check_invariants(struct ft_trainer *t, struct ft_err *err)
+{
+    size_t param = 0;
+    enum ft_code code = ft_gradsync_check_replicas(&t->sync, &param, err);
+    if (code == FT_BUG_FOUND) return ft_wrap(err, "checking %s after update %lld", t->s->rows[param].name, (long long)t->k);
+    return code;
+}
+
+/* The sums that every rank needs, in one reduction: loss, norm, and whether somebody was asked to end. */
+static enum ft_code reduce_scalars(struct ft_trainer *t, double ce, struct ft_update_done *u, struct ft_err *err)
+{
+    double sums[3] = {ce, ft_optimizer_norm_sq(&t->optim), asked_to_end(t)};
+    double most[1] = {(double)(ft_memory_peak() - t->memory_before)};
+    enum ft_code code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, sums, 3, FT_F64, FT_SUM, err);
+    if (!code) code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, most, 1, FT_F64, FT_MAX, err);
+    if (code) return code;
+    u->loss = sums[0] / (double)u->trained;
+    u->norm = sqrt(sums[1]);
+    u->term = sums[2] > 0;
+    u->mem = (int64_t)most[0];
+    return FT_OK;
+}
+
+/* Nothing to learn in these rows: weights, moments, t, k and rate stay; the position moves. */
+static enum ft_code skip(struct ft_trainer *t, struct ft_update_done *u, struct ft_err *err)
+{
+    double term = asked_to_end(t);
+    enum ft_code code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, &term, 1, FT_F64, FT_SUM, err);
+    if (code) return code;
+    u->skipped = true;
+    u->term = term > 0;
+    t->skipped++;
+    if (ft_trainer_speaks(t))
+        ft_log(FT_LOG_WARN, "train", "the %lld rows behind row %lld have no trained token: no update", (long long)u->rows,
+               (long long)t->at.rows);
+    return FT_OK;
+}
+
+enum ft_code ft_trainer_update(struct ft_trainer *t, struct ft_update_done *u, enum ft_train_end *end, struct ft_err *err)
+{
+    const int64_t start = ft_clock_now(ft_clock_real()), busy = ft_comm_busy_ns(t->o.comm), n_rows = ft_dataset_n_rows(t->s->train);
+    memset(u, 0, sizeof *u);
+    const struct ft_update_rows rows = ft_update_rows(&t->s->layout.deal, &t->at, n_rows);
+    count_rows(t, &rows, u);
+    enum ft_code code = FT_OK;
+    if (!u->trained) {
+        code = skip(t, u, err);
+    } else {
+        char note[64];
+        (void)snprintf(note, sizeof note, "update %lld", (long long)t->k + 1);
+        ft_comm_note(t->o.comm, note);
+        double ce;
+        code = forward_backward(t, &rows, u, &ce, err);
+        if (!code) code = ft_gradsync_finish(&t->sync, err);
+        if (!code) code = reduce_scalars(t, ce, u, err);
+        if (!code && (!isfinite(u->loss) || !isfinite(u->norm))) {
+            code = not_finite(t, &rows, u, err);
+            *end = FT_END_WATCH;
+        }
+        if (code) return code;
+        u->coef = ft_clip_coef(t->s->job->train.clip, u->norm);
+        u->lr = ft_lr_at(&t->s->schedule, t->k + 1);
+        ft_optimizer_step(&t->optim, u->lr, u->coef);
+        t->k++;
+        code = ft_gradsync_gather(&t->sync, err);
+        if (!code && FT_DEBUG_CHECKS) code = check_invariants(t, err);
+    }
+    if (code) return code;
+    ft_position_advance(&t->at, &rows, n_rows);
+    if (t->at.in_epoch == 0) ft_dataset_epoch(t->s->train, t->at.epoch);
+    u->comm_ms = (double)(ft_comm_busy_ns(t->o.comm) - busy) / FT_MS;
+    u->step_ms = ms_since(start);
+    return FT_OK;
+}
