@@ -1,0 +1,218 @@
+/* Parameter rows: names from the family's table, shapes and shard axes from the slot. */
+#include <string.h>
+
+#include "runtime/arch/arch.h"
+
+struct shape {
+    int64_t out, in; /* in 0: a vector of out elements */
+    enum { SPLIT_NONE, SPLIT_OUT, SPLIT_IN } split;
+    int64_t granule; /* of the split axis */
+    bool norm, kv, vocab;
+};
+
+static struct shape shape_of(const struct ft_model_config *c, enum ft_slot s)
+{
+    const int64_t q = c->H * c->D, kv = c->K * c->D;
+    switch (s) {
+    case FT_SLOT_EMBED:
+    case FT_SLOT_HEAD: return (struct shape){c->V, c->h, SPLIT_OUT, 1, .vocab = true};
+    case FT_SLOT_POS: return (struct shape){c->max_positions, c->h, SPLIT_NONE, 1, .norm = false};
+    case FT_SLOT_NORM1:
+    case FT_SLOT_NORM2:
+    case FT_SLOT_NORM: return (struct shape){c->h, 0, SPLIT_NONE, 1, .norm = true};
+    case FT_SLOT_NORM1_B:
+    case FT_SLOT_NORM2_B:
+    case FT_SLOT_NORM_B:
+    case FT_SLOT_O_B:
+    case FT_SLOT_DOWN_B: return (struct shape){c->h, 0, SPLIT_NONE, 1, .norm = false};
+    case FT_SLOT_Q: return (struct shape){q, c->h, SPLIT_OUT, c->D, .norm = false};
+    case FT_SLOT_K:
+    case FT_SLOT_V: return (struct shape){kv, c->h, SPLIT_OUT, c->D, .kv = true};
+    case FT_SLOT_Q_B: return (struct shape){q, 0, SPLIT_OUT, c->D, .norm = false};
+    case FT_SLOT_K_B:
+    case FT_SLOT_V_B: return (struct shape){kv, 0, SPLIT_OUT, c->D, .kv = true};
+    case FT_SLOT_Q_NORM:
+    case FT_SLOT_K_NORM: return (struct shape){c->D, 0, SPLIT_NONE, 1, .norm = true};
+    case FT_SLOT_O: return (struct shape){c->h, q, SPLIT_IN, c->D, .norm = false};
+    case FT_SLOT_GATE:
+    case FT_SLOT_UP: return (struct shape){c->f, c->h, SPLIT_OUT, 1, .norm = false};
+    case FT_SLOT_GATE_B:
+    case FT_SLOT_UP_B: return (struct shape){c->f, 0, SPLIT_OUT, 1, .norm = false};
+    case FT_SLOT_DOWN: return (struct shape){c->h, c->f, SPLIT_IN, 1, .norm = false};
+    case FT_N_SLOTS: break;
+    }
+    FT_BUG("slot %d", (int)s);
+}
+
+/* Does this model have the slot at all? */
+static bool has_slot(const struct ft_model_config *c, enum ft_slot s)
+{
+    switch (s) {
+    case FT_SLOT_POS: return c->learned_positions;
+    case FT_SLOT_NORM1_B:
+    case FT_SLOT_NORM2_B:
+    case FT_SLOT_NORM_B: return c->layernorm;
+    case FT_SLOT_Q_B:
+    case FT_SLOT_K_B:
+    case FT_SLOT_V_B: return c->q_bias;
+    case FT_SLOT_O_B: return c->o_bias;
+    case FT_SLOT_Q_NORM:
+    case FT_SLOT_K_NORM: return c->qk_norm;
+    case FT_SLOT_GATE: return !c->gelu;
+    case FT_SLOT_GATE_B: return !c->gelu && c->mlp_bias;
+    case FT_SLOT_UP_B:
+    case FT_SLOT_DOWN_B: return c->mlp_bias;
+    case FT_SLOT_HEAD: return !c->tied;
+    case FT_SLOT_EMBED:
+    case FT_SLOT_NORM1:
+    case FT_SLOT_Q:
+    case FT_SLOT_K:
+    case FT_SLOT_V:
+    case FT_SLOT_O:
+    case FT_SLOT_NORM2:
+    case FT_SLOT_UP:
+    case FT_SLOT_DOWN:
+    case FT_SLOT_NORM: return true;
+    case FT_N_SLOTS: break;
+    }
+    FT_BUG("slot %d", (int)s);
+}
+
+static bool in_layer(enum ft_slot s) { return s >= FT_SLOT_NORM1 && s <= FT_SLOT_DOWN_B; }
+
+struct place {
+    int t, r;
+    int64_t vocab_multiple;
+};
+
+static struct ft_param make_row(const struct ft_model_config *c, enum ft_slot s, int layer, const struct place *p)
+{
+    const struct shape x = shape_of(c, s);
+    struct ft_param row = {.n_dims = x.in ? 2 : 1, .granule = x.granule, .layer = layer, .decay = x.in != 0};
+    row.init_std = x.norm || !x.in ? 0 : c->init_std;
+    /* the split axis: part of it, and where that part begins */
+    int64_t part = x.out, from = 0;
+    const int64_t whole = x.split == SPLIT_IN ? x.in : x.out;
+    if (x.split != SPLIT_NONE) {
+        part = whole / p->t;
+        from = part * p->r;
+        if (x.vocab) {
+            const int64_t step = p->t * p->vocab_multiple;
+            part = (whole + step - 1) / step * p->vocab_multiple;
+            from = part * p->r;
+        } else if (x.kv && c->K < p->t) { /* t/K ranks hold the same head; the first of them counts */
+            part = c->D;
+            from = p->r * c->K / p->t * c->D;
+            row.replica = p->r % (p->t / c->K) != 0;
+        }
+    }
+    const int64_t out_l = x.split == SPLIT_OUT ? part : x.out, in_l = x.split == SPLIT_IN ? part : x.in;
+    const int64_t out_0 = x.split == SPLIT_OUT ? from : 0, in_0 = x.split == SPLIT_IN ? from : 0;
+    const bool turned = c->conv1d && x.in && !x.vocab && s != FT_SLOT_POS; /* [in, out] */
+    row.dims[0] = turned ? x.in : x.out;
+    row.dims[1] = !x.in ? 1 : turned ? x.out : x.in;
+    row.local[0] = turned ? in_l : out_l;
+    row.local[1] = !x.in ? 1 : turned ? out_l : in_l;
+    row.origin[0] = turned ? in_0 : out_0;
+    row.origin[1] = turned ? out_0 : in_0;
+    row.shard = x.split == SPLIT_NONE ? FT_SHARD_NONE : (x.split == SPLIT_OUT) != turned ? FT_SHARD_DIM0 : FT_SHARD_DIM1;
+    return row;
+}
+
+struct list {
+    struct ft_arena *a;
+    struct ft_param *rows;
+    enum ft_slot *slots;
+    size_t n;
+};
+
+static void append(struct list *l, struct ft_param row, enum ft_slot s, const char *format)
+{
+    const char *mark = strstr(format, "%d");
+    row.name = mark ? ft_arena_printf(l->a, "%.*s%d%s", (int)(mark - format), format, row.layer, mark + 2) : format;
+    l->rows[l->n] = row;
+    l->slots[l->n++] = s;
+}
+
+const struct ft_param *ft_model_config_rows(const struct ft_model_config *c, int tensor, int tensor_rank, int pipeline, int stage,
+                                            int64_t vocab_multiple, struct ft_arena *a, size_t *n, const enum ft_slot **slots)
+{
+    const struct place p = {tensor, tensor_rank, vocab_multiple};
+    const int64_t first = stage * c->L / pipeline, end = (stage + 1) * c->L / pipeline;
+    const struct ft_arch_name *names = c->arch->names;
+    const size_t most = (size_t)(FT_N_SLOTS * (end - first + 1));
+    struct list l = {a, ft_arena_array(a, most, sizeof(struct ft_param)), ft_arena_array(a, most, sizeof(enum ft_slot)), 0};
+    const struct ft_arch_name *at = names, *layer_begin, *layer_end;
+    for (; !in_layer(at->slot); at++)
+        if (stage == 0 && has_slot(c, at->slot)) append(&l, make_row(c, at->slot, -1, &p), at->slot, at->format);
+    layer_begin = at;
+    while (at->format && in_layer(at->slot)) at++;
+    layer_end = at;
+    for (int64_t i = first; i < end; i++)
+        for (at = layer_begin; at < layer_end; at++)
+            if (has_slot(c, at->slot)) append(&l, make_row(c, at->slot, (int)i, &p), at->slot, at->format);
+    for (at = layer_end; at->format; at++)
+        if (stage == pipeline - 1 && has_slot(c, at->slot)) append(&l, make_row(c, at->slot, -1, &p), at->slot, at->format);
+    if (c->tied && pipeline > 1 && stage == pipeline - 1) { /* the head's copy of the embedding */
+        struct ft_param row = make_row(c, FT_SLOT_EMBED, -1, &p);
+        row.replica = true;
+        append(&l, row, FT_SLOT_EMBED, names[0].format);
+    }
+    *n = l.n;
+    if (slots) *slots = l.slots;
+    return l.rows;
+}
+
+int64_t ft_model_config_params(const struct ft_model_config *c)
+{
+    struct ft_arena *a = ft_arena_create();
+    size_t n;
+    const struct ft_param *rows = ft_model_config_rows(c, 1, 0, 1, 0, 1, a, &n, NULL);
+    int64_t sum = 0;
+    for (size_t i = 0; i < n; i++) sum += ft_param_count(&rows[i]);
+    ft_arena_destroy(a);
+    return sum;
+}
+
+/* ---- layouts ---- */
+
+static bool kv_fits(int64_t K, int64_t t) { return K % t == 0 || t % K == 0; }
+
+/* "1,2,5": the divisors t of n for which ok(c,t). */
+static void works(struct ft_buf *out, int64_t n, const struct ft_model_config *c, bool by_kv, bool by_f)
+{
+    const char *comma = "";
+    for (int64_t t = 1; t <= n; t++)
+        if (n % t == 0 && (!by_kv || kv_fits(c->K, t)) && (!by_f || c->f % t == 0)) {
+            ft_buf_addf(out, "%s%lld", comma, (long long)t);
+            comma = ",";
+        }
+    ft_buf_addc(out, '\n');
+}
+
+size_t ft_model_config_layout(const struct ft_model_config *c, int tensor, int pipeline, struct ft_buf *out)
+{
+    size_t problems = 0;
+    if (c->H % tensor) {
+        ft_buf_addf(out, "%lld heads do not divide by %d; works: ", (long long)c->H, tensor);
+        works(out, c->H, c, false, false);
+        problems++;
+    }
+    if (!kv_fits(c->K, tensor)) {
+        ft_buf_addf(out, "%lld kv heads and tp %d: neither divides the other; works (by heads and kv heads): ", (long long)c->K,
+                    tensor);
+        works(out, c->H, c, true, false);
+        problems++;
+    }
+    if (c->f % tensor) {
+        ft_buf_addf(out, "intermediate size (f) %lld does not divide by %d; works: ", (long long)c->f, tensor);
+        works(out, c->H, c, true, true);
+        problems++;
+    }
+    if (c->L % pipeline) {
+        ft_buf_addf(out, "%lld layers over %d stages; works: ", (long long)c->L, pipeline);
+        works(out, c->L, c, false, false);
+        problems++;
+    }
+    return problems;
+}
