@@ -267,11 +267,11 @@ static enum ft_code write_config(const struct writing *w, struct ft_json **confi
 static bool new_eos(const struct ft_json *eos, int64_t id, struct ft_buf *out)
 {
     const bool list = ft_json_is(eos, FT_JSON_ARRAY);
-    const size_t n = list ? ft_json_count(eos) : ft_json_is(eos, FT_JSON_INT) ? 1 : 0;
+    const size_t n = list ? ft_json_count(eos) : ft_json_is_number(eos) ? 1 : 0;
     int64_t others = 0;
     ft_buf_addf(out, "%lld", (long long)id);
     for (size_t i = 0; i < n; i++) {
-        const int64_t x = ft_json_int(list ? ft_json_at(eos, i) : eos, -1);
+        const int64_t x = (int64_t)ft_json_real(list ? ft_json_at(eos, i) : eos, -1); /* integers were read as reals */
         if (i == 0 && x == id) return false;
         if (x == id || x < 0) continue;
         ft_buf_addf(out, ", %lld", (long long)x);
@@ -293,8 +293,8 @@ static void make_generation(const struct ft_json *config, const char *eos, struc
     ft_jw_object(&w);
     for (size_t i = 0; i < 2; i++) {
         const struct ft_json *x = ft_json_get(config, kept[i]);
-        if (!ft_json_is(x, FT_JSON_INT)) continue;
-        ft_jw_kint(&w, kept[i], ft_json_int(x, 0));
+        if (!ft_json_is_number(x)) continue;
+        ft_jw_kint(&w, kept[i], (int64_t)ft_json_real(x, 0));
     }
     ft_jw_key(&w, "eos_token_id");
     ft_jw_raw(&w, eos);

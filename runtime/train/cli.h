@@ -43,6 +43,9 @@ void ft_cli_print_faults(struct ft_faults *faults);
 void ft_cli_write_faults(struct ft_faults *faults, struct ft_jw *w); /* the array of interface "check --json" */
 void ft_cli_print(const struct ft_buf *out);                         /* to stdout, at once */
 
+/* One rank of a job from reading it to its end; the exit status. */
+int ft_train_rank(const struct ft_cli *cli, const struct ft_place *place);
+
 int ft_train_main(const struct ft_command *self, int argc, char **argv);
 int ft_check_main(const struct ft_command *self, int argc, char **argv);
 int ft_plan_main(const struct ft_command *self, int argc, char **argv);

@@ -202,19 +202,35 @@ static void cleanup(struct rank *r)
     ft_job_fini(&r->job);
 }
 
-int ft_train_main(const struct ft_command *self, int argc, char **argv)
+int ft_train_rank(const struct ft_cli *cli, const struct ft_place *place)
 {
-    struct rank r = {.term_fd = -1};
+    struct rank r = {.cli = *cli, .place = *place, .term_fd = -1};
     struct ft_err err;
     ft_job_init(&r.job, &r.faults);
-    int status = ft_cli_parse(self, argc, argv, r.job.arena, &r.cli);
-    if (status < 0 &&
-        (ft_place_from_env(environ, r.job.arena, &r.place, &err) || ft_cli_job(&r.cli, &r.place, &r.job, &r.faults, &err))) {
+    int status;
+    if (ft_cli_job(&r.cli, &r.place, &r.job, &r.faults, &err)) {
+        ft_err_print(stderr, "fttrain", &err);
+        status = FT_EXIT_REFUSED;
+    } else {
+        status = r.faults.n_errors ? refuse_faults(&r) : train(&r);
+    }
+    cleanup(&r);
+    return status;
+}
+
+int ft_train_main(const struct ft_command *self, int argc, char **argv)
+{
+    struct ft_arena *arena = ft_arena_create();
+    struct ft_cli cli;
+    struct ft_place place;
+    struct ft_err err;
+    int status = ft_cli_parse(self, argc, argv, arena, &cli);
+    (void)signal(SIGPIPE, SIG_IGN); /* whoever reads our output or progress may go first */
+    if (status < 0 && ft_place_from_env(environ, arena, &place, &err)) {
         ft_err_print(stderr, "fttrain", &err);
         status = FT_EXIT_REFUSED;
     }
-    (void)signal(SIGPIPE, SIG_IGN); /* whoever reads our output or progress may go first */
-    if (status < 0) status = r.faults.n_errors ? refuse_faults(&r) : train(&r);
-    cleanup(&r);
+    if (status < 0) status = ft_train_rank(&cli, &place);
+    ft_arena_destroy(arena);
     return status;
 }

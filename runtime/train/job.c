@@ -121,15 +121,21 @@ void ft_job_read(struct ft_job_config *j, const char *const *files, size_t n_fil
     for (size_t i = 0; i < n_files; i++) ft_ini_read(j->ini, files[i], faults);
     for (size_t i = 0; i < n_sets; i++) ft_ini_set(j->ini, sets[i], faults);
     ft_sections_check(j->ini, faults);
+    /* a file that could not be read at all: what it would have said is not to be missed */
+    struct ft_faults unheard = {.arena = j->arena};
+    const bool empty = faults->n_errors && !j->ini->n;
     const size_t before = faults->n_errors;
     for (int i = 0; i < FT_JOB_N_PARTS; i++) {
         const struct ft_section *s = parts[i].section;
         j->values[i] = ft_arena_array(j->arena, s->n_fields + 1, sizeof **j->values);
-        ft_section_read(s, j->ini, (char *)j + parts[i].at, j->values[i], faults);
+        ft_section_read(s, j->ini, (char *)j + parts[i].at, j->values[i], empty ? &unheard : faults);
     }
+    if (empty) return;
     if (j->train.method != FT_METHOD_FULL && !given(j, FT_JOB_TRAIN, "lr")) j->train.lr = 2e-4;
     if (!j->train.steps && !j->train.epochs) j->train.epochs = 1;
     check_built(j, faults);
+    ft_faults_add(faults, FT_SEV_NOTE, (struct ft_source){NULL, 0, 0}, NULL, NULL,
+                  "checkpoints are not built yet: nothing is saved before the export, a run that is interrupted starts anew");
     if (faults->n_errors == before) check_pairs(j, faults); /* values that could not be read have no meaning together */
 }
 

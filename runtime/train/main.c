@@ -75,6 +75,20 @@ static void print_help(FILE *out)
     fputs("\n'fttrain COMMAND --help' says more.\n", out);
 }
 
+/* A word that is neither a command nor a file nor looks like one. */
+static bool unknown_command(const char *word)
+{
+    if (!word[0] || word[0] == '-' || strpbrk(word, "./") || ft_is_file(word)) return false;
+    const char *names[N(commands)];
+    for (size_t i = 0; i < N(commands); i++) names[i] = commands[i].name;
+    const char *near = ft_nearest(word, names, N(commands));
+    struct ft_err err;
+    ft_fail(&err, FT_USAGE, "'%s' is neither a command nor a job file", word);
+    if (near) ft_fix(&err, "did you mean '%s'?", near);
+    ft_err_print(stderr, "fttrain", &err);
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     ft_std_fds();
@@ -87,5 +101,6 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < N(commands); i++)
         if (!strcmp(word, commands[i].name)) return commands[i].main(&commands[i], argc - 1, argv + 1);
+    if (unknown_command(word)) return FT_EXIT_REFUSED;
     return ft_train_main(&commands[0], argc, argv);
 }

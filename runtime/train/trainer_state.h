@@ -24,6 +24,10 @@ struct ft_trainer {
     struct ft_position at;
     int64_t k, skipped; /* applied updates; updates without a target */
     int64_t skipped_running;
+    struct {
+        int64_t samples, tokens, trained; /* since the start of the run */
+    } total;
+    struct ft_saving *saving; /* NULL: nothing is saved */
     struct ft_watch watch;
     struct ft_best judge;
     bool best_is_now;          /* the weights are those of the best evaluation */

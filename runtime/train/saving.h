@@ -1,0 +1,30 @@
+/* The trainer's side of checkpoints: what a run is, what changes, when to save.
+ *
+ *  1. ft_saving_open()    folder and lock; resumes when there is something to resume: weights, moments, counters, position
+ *  2. ft_saving_wanted()  rank 0's clock or the number of the update says that a save is due (carried by the update's reduction)
+ *  3. ft_saving_save()    between two updates, on all ranks
+ *  4. ft_saving_close() */
+#ifndef FT_RUNTIME_TRAIN_SAVING_H
+#define FT_RUNTIME_TRAIN_SAVING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct ft_trainer;
+struct ft_saving;
+
+enum ft_code ft_saving_open(struct ft_trainer *t, struct ft_err *err) FT_MUST_CHECK;
+bool ft_saving_wanted(const struct ft_trainer *t, int64_t step); /* step: the update that is being made */
+/* A failure is said and training goes on unless [checkpoint] on_error = stop. best: this step is the best so far. */
+enum ft_code ft_saving_save(struct ft_trainer *t, bool best, struct ft_err *err) FT_MUST_CHECK;
+/* Masters of the best checkpoint come back into the pieces (the caller rounds and gathers). false in *there: no best was saved. */
+enum ft_code ft_saving_load_best(struct ft_trainer *t, bool *there, struct ft_err *err) FT_MUST_CHECK;
+void ft_saving_tick(struct ft_trainer *t);
+void ft_saving_close(struct ft_trainer *t);
+/* The last save of the run failed: its exit status is not 0. */
+bool ft_saving_failed(const struct ft_trainer *t);
+int64_t ft_saving_last_step(const struct ft_trainer *t); /* of the last good checkpoint; 0: none */
+
+#endif
