@@ -1,0 +1,204 @@
+#include "runtime/nn/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/nn/internal.h"
+
+/* ---- life ---- */
+
+static enum ft_code check_options(const struct ft_model_options *o, struct ft_err *err)
+{
+    if (o->tensor != 1 || o->pipeline != 1) {
+        ft_fail(err, FT_UNSUPPORTED, "tensor = %d, pipeline = %d: layouts above 1 are not in this build", o->tensor, o->pipeline);
+        return ft_fix(err, "set [parallel] tensor = 1 and pipeline = 1");
+    }
+    if (o->compute != FT_F32 && o->compute != FT_BF16) return ft_fail(err, FT_UNSUPPORTED, "only fp32 and bf16 are computed with");
+    if (o->max_tokens < 1 || o->max_tokens > INT32_MAX)
+        return ft_fail(err, FT_CONFIG, "a micro-batch of %lld tokens", (long long)o->max_tokens);
+    if (o->recompute < 0 || o->recompute > 2) FT_BUG("recompute %d", o->recompute);
+    return FT_OK;
+}
+
+static void index_rows(struct ft_model *m, const enum ft_slot *slots)
+{
+    const int64_t lines = m->s.layers + 1, first = m->o.stage * m->o.config->L / m->o.pipeline;
+    m->row = ft_arena_array(m->arena, (size_t)(lines * FT_N_SLOTS + 1), sizeof *m->row);
+    for (int64_t i = 0; i < lines * FT_N_SLOTS + 1; i++) m->row[i] = -1; /* the last one: slot FT_N_SLOTS of the last line */
+    for (size_t i = 0; i < m->n_params; i++) {
+        const int64_t line = m->params[i].layer < 0 ? m->s.layers : m->params[i].layer - first;
+        m->row[line * FT_N_SLOTS + (int)slots[i]] = (int)i;
+    }
+}
+
+static void write_tables(struct ft_model *m)
+{
+    if (m->o.config->learned_positions) return;
+    const int64_t n = m->s.S * (m->s.D / 2);
+    float *cs = ft_xcalloc((size_t)(2 * n), sizeof *cs);
+    ft_rope_tables(&m->o.config->rope, m->s.D, m->s.S, cs, cs + n);
+    ft_device_write(m->o.device, ft_nn_buffer(m, FT_BUF_COS), cs, n * (int64_t)sizeof *cs);
+    ft_device_write(m->o.device, ft_nn_buffer(m, FT_BUF_SIN), cs + n, n * (int64_t)sizeof *cs);
+    free(cs);
+}
+
+enum ft_code ft_model_create(const struct ft_model_options *o, struct ft_model **out, struct ft_err *err)
+{
+    enum ft_code code = check_options(o, err);
+    if (code) return code;
+    struct ft_model *m = ft_xcalloc(1, sizeof *m);
+    m->o = *o;
+    m->s = ft_nn_sizes(o);
+    m->at = ft_nn_layout(o);
+    m->k = o->device->kernels;
+    m->kc = o->device->kctx;
+    m->arena = ft_arena_create();
+    const enum ft_slot *slots;
+    m->params = ft_model_config_rows(o->config, o->tensor, o->tensor_rank, o->pipeline, o->stage, 1, m->arena, &m->n_params,
+                                     &slots);
+    index_rows(m, slots);
+    m->offsets = ft_arena_array(m->arena, m->n_params, sizeof *m->offsets);
+    m->host = ft_xcalloc((size_t)(8 * (m->s.T + 2)), sizeof *m->host);
+    m->host_ce = ft_xcalloc((size_t)(3 * (m->s.chunk < m->s.T ? m->s.chunk : m->s.T)), sizeof *m->host_ce);
+    void *memory = NULL;
+    code = ft_device_alloc(o->device, m->at.total, "activations", "[train] micro_batch", &memory, err);
+    m->memory = memory;
+    if (code) {
+        ft_model_destroy(m);
+        return code;
+    }
+    write_tables(m);
+    *out = m;
+    return FT_OK;
+}
+
+void ft_model_destroy(struct ft_model *m)
+{
+    if (!m) return;
+    ft_device_free(m->o.device, m->memory, m->at.total);
+    free(m->host);
+    free(m->host_ce);
+    ft_arena_destroy(m->arena);
+    free(m);
+}
+
+const struct ft_param *ft_model_params(const struct ft_model *m, size_t *n)
+{
+    *n = m->n_params;
+    return m->params;
+}
+
+void ft_model_bind(struct ft_model *m, void *weights, float *grads, const int64_t *offsets)
+{
+    m->weights = weights;
+    m->grads = grads;
+    memcpy(m->offsets, offsets, m->n_params * sizeof *offsets);
+}
+
+/* ---- a micro-batch ---- */
+
+/* Numbers that would read outside of a table stop here: ids come from data files, positions and segments from our own code. */
+static enum ft_code check_batch(const struct ft_model *m, const struct ft_batch *b, struct ft_err *err)
+{
+    const struct ft_model_config *c = m->o.config;
+    if (b->T < 0 || b->T > m->s.T) FT_BUG("%lld tokens, %lld planned", (long long)b->T, (long long)m->s.T);
+    if (b->n_segments < 0 || b->cu_seqlens[0] != 0 || b->cu_seqlens[b->n_segments] != b->T)
+        FT_BUG("segments do not cover the tokens");
+    const int64_t limit = c->learned_positions && c->max_positions < m->s.S ? c->max_positions : m->s.S;
+    for (int64_t i = 0; i < b->T; i++) {
+        if (b->ids[i] < 0 || b->ids[i] >= c->V)
+            return ft_fail(err, FT_DATA, "token id %d is outside the model's vocabulary of %lld", b->ids[i], (long long)c->V);
+        if (b->targets[i] != -100 && (b->targets[i] < 0 || b->targets[i] >= c->V))
+            return ft_fail(err, FT_DATA, "label %d is outside the model's vocabulary of %lld", b->targets[i], (long long)c->V);
+        if (b->positions[i] < 0 || b->positions[i] >= limit) FT_BUG("position %d of %lld", b->positions[i], (long long)limit);
+    }
+    return FT_OK;
+}
+
+/* Sends ids, positions, trained positions and their targets to the device. */
+static struct ft_run begin(struct ft_model *m, const struct ft_batch *b, bool training)
+{
+    const int64_t line = m->s.T + 2;
+    int32_t *ids = m->host, *positions = ids + line, *trained = positions + line, *targets = trained + line;
+    int32_t *device = ft_nn_buffer(m, FT_BUF_INTS);
+    struct ft_run r = {.m = m, .b = b, .T = b->T, .drops = training && b->rows};
+    r.seg = (struct ft_segments){b->n_segments, b->cu_seqlens, b->rows, b->row_offset};
+    r.ids = device;
+    r.positions = device + line;
+    r.trained = device + 2 * line;
+    r.targets = device + 3 * line;
+    memcpy(ids, b->ids, (size_t)b->T * sizeof *ids);
+    memcpy(positions, b->positions, (size_t)b->T * sizeof *ids);
+    for (int64_t i = 0; i < b->T; i++) {
+        if (b->targets[i] == -100) continue;
+        trained[r.n_trained] = (int32_t)i;
+        targets[r.n_trained++] = b->targets[i];
+    }
+    ft_device_write(m->o.device, device, m->host, 4 * line * (int64_t)sizeof *device);
+    return r;
+}
+
+/* Embedding and all layers; the last layer's output in FT_BUF_OUT. */
+static enum ft_code layers_fwd(struct ft_run *r, struct ft_err *err)
+{
+    const struct ft_model *m = r->m;
+    void *delta = ft_nn_buffer(m, FT_BUF_DELTA), *out = ft_nn_buffer(m, FT_BUF_OUT);
+    enum ft_code code = ft_nn_embed_fwd(r, ft_nn_act(m, 0, FT_ACT_X), err);
+    if (code) return code;
+    ft_nn_norm(r, 0, FT_SLOT_NORM1, ft_nn_act(m, 0, FT_ACT_X), NULL, NULL, ft_nn_act(m, 0, FT_ACT_Y1));
+    for (int64_t l = 0; l < m->s.layers; l++) {
+        const bool last = l == m->s.layers - 1;
+        code = ft_nn_layer_fwd(r, l, last ? out : delta, err);
+        if (code) return code;
+        if (last) m->k->add(m->kc, m->o.compute, r->T * m->s.h, ft_nn_act(m, l, FT_ACT_X2), out);
+        else
+            ft_nn_norm(r, l + 1, FT_SLOT_NORM1, ft_nn_act(m, l, FT_ACT_X2), delta, ft_nn_act(m, l + 1, FT_ACT_X),
+                       ft_nn_act(m, l + 1, FT_ACT_Y1));
+    }
+    return FT_OK;
+}
+
+enum ft_code ft_model_forward_backward(struct ft_model *m, const struct ft_batch *b, double scale, double *ce_sum,
+                                       struct ft_err *err)
+{
+    enum ft_code code = check_batch(m, b, err);
+    if (code) return code;
+    struct ft_run r = begin(m, b, true);
+    if (r.n_trained == 0) { /* exact zeros; all ranks of the group see the same targets, so none waits for a sum */
+        *ce_sum = 0;
+        return FT_OK;
+    }
+    double ce = 0;
+    code = layers_fwd(&r, err);
+    if (!code) code = ft_nn_head(&r, scale, &ce, NULL, err);
+    for (int64_t l = m->s.layers - 1; l >= 0 && !code; l--) code = ft_nn_layer_bwd(&r, l, err);
+    if (code) return code;
+    ft_nn_embed_bwd(&r, ft_nn_buffer(m, FT_BUF_DX));
+    *ce_sum = ce;
+    return FT_OK;
+}
+
+enum ft_code ft_model_evaluate(struct ft_model *m, const struct ft_batch *b, double *ce_sum, float *token_loss, struct ft_err *err)
+{
+    enum ft_code code = check_batch(m, b, err);
+    if (code) return code;
+    struct ft_run r = begin(m, b, false);
+    if (token_loss) memset(token_loss, 0, (size_t)b->T * sizeof *token_loss);
+    double ce = 0;
+    if (r.n_trained) {
+        code = layers_fwd(&r, err);
+        if (!code) code = ft_nn_head(&r, 0, &ce, token_loss, err);
+    }
+    if (!code) *ce_sum = ce;
+    return code;
+}
+
+enum ft_code ft_model_logits(struct ft_model *m, const struct ft_batch *b, float *logits, struct ft_err *err)
+{
+    enum ft_code code = check_batch(m, b, err);
+    if (code) return code;
+    struct ft_run r = begin(m, b, false);
+    code = layers_fwd(&r, err);
+    r.n_trained = r.T; /* the final norm of all tokens */
+    return code ? code : ft_nn_head_logits(&r, logits, err);
+}
