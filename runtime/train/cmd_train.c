@@ -151,9 +151,24 @@ static enum ft_code open_all(struct rank *r, struct ft_err *err)
     if (bad) ft_fail(&why, FT_CONFIG, "refused");
     enum ft_code code = ft_agree(r->comm, bad ? FT_CONFIG : FT_OK, bad ? &why : err);
     if (bad || r->place.rank == 0) {
-        if (!bad || why.text[0]) ft_cli_print_faults(&r->faults);
+        if (bad ? why.text[0] != 0 : !r->cli.quiet) ft_cli_print_faults(&r->faults);
         if (bad) ft_fail(err, FT_CONFIG, "%s", ""); /* said */
     }
+    return code;
+}
+
+/* The device's workers must not take SIGTERM: they inherit the mask of the moment. */
+static enum ft_code open_device(struct rank *r, struct ft_err *err)
+{
+    static const char *const names[] = {"auto", "cpu", "cuda"};
+    sigset_t set, old;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    const int local = r->place.local_world > 0 ? r->place.local_world : 1;
+    (void)pthread_sigmask(SIG_BLOCK, &set, &old);
+    enum ft_code code = ft_device_open(names[r->job.train.device], r->place.local_rank,
+                                       ft_device_threads(getenv("OMP_NUM_THREADS"), local), &r->device, err);
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     return code;
 }
 
@@ -161,9 +176,7 @@ static enum ft_code start(struct rank *r, struct ft_err *err)
 {
     enum ft_code code = meet(r, err);
     if (code) return code;
-    code = ft_device_open("cpu", r->place.local_rank,
-                          ft_device_threads(getenv("OMP_NUM_THREADS"), r->place.local_world > 0 ? r->place.local_world : 1),
-                          &r->device, err);
+    code = open_device(r, err);
     code = ft_agree(r->comm, code, err);
     if (!code) code = open_all(r, err);
     if (!code) code = same_data(r, err);

@@ -1,0 +1,159 @@
+#!/bin/sh
+# fttrain.sh BIN: the command line of fttrain: statuses, messages with file:line and remedy, the JSON that ftlaunch reads.
+bin=$1
+golden=${FT_SOURCE:-.}/tests/golden/hf
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+bad=0
+n=0
+
+# expect STATUS TEXT… -- COMMAND…: the status, and every text in what the command prints (stdout and stderr)
+expect() {
+    want=$1
+    shift
+    texts="$tmp/texts"
+    : >"$texts"
+    while [ "$1" != -- ]; do
+        printf '%s\n' "$1" >>"$texts"
+        shift
+    done
+    shift
+    "$@" >"$tmp/printed" 2>&1 </dev/null
+    got=$?
+    n=$((n + 1))
+    if [ "$got" != "$want" ]; then
+        echo "FAIL: $*: status $got, not $want"
+        sed 's/^/  | /' "$tmp/printed"
+        bad=$((bad + 1))
+    fi
+    while IFS= read -r text; do
+        if ! grep -qF -e "$text" "$tmp/printed"; then
+            echo "FAIL: $*: does not say: $text"
+            sed 's/^/  | /' "$tmp/printed"
+            bad=$((bad + 1))
+        fi
+    done <"$texts"
+}
+
+f=${FTTRAIN:-$bin/fttrain}
+unset FT_JOB RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+
+for i in 1 2 3 4 5 6 7 8; do echo "{\"input_ids\": [$i, 2, 3, 4], \"labels\": [-100, -100, 3, 4]}"; done >"$tmp/train.jsonl"
+job=$tmp/job.ini
+cat >"$job" <<EOF
+[model]
+path = $golden/llama
+precision = fp32
+[data]
+train = $tmp/train.jsonl
+format = tokens
+packing = no
+seq_len = 32
+[train]
+steps = 30
+global_batch = 4
+lr = 1e-4
+[export]
+dir = $tmp/out
+EOF
+
+# words and options
+expect 0 'usage: fttrain' 'check' 'model' -- "$f" --help
+expect 0 'fttrain 0.' -- "$f" --version
+expect 2 "'trian' is neither a command nor a job file" "did you mean 'train'?" -- "$f" trian
+expect 2 'no job file' 'FT_JOB' -- "$f"
+expect 2 'has no option --nosuch' -- "$f" check --nosuch "$job"
+expect 2 "cannot read 'nosuch.ini': No such file or directory" -- "$f" check nosuch.ini
+expect 0 '--set SECTION.KEY=VALUE' -- "$f" check --help
+
+# a job that is right, and what is said about it
+expect 0 'global batch 4 = micro 1' '30 updates' -- "$f" check "$job"
+expect 0 '"schema":1' '"faults":[' '"severity":"warning"' -- "$f" check --json "$job" --set train.lr=1e-3 --set train.warmup=0
+expect 0 '"train.lr":{"value":"1e-4","from":"'"$job"':12"}' '"train.clip":{"value":"1","from":"default"}' -- "$f" check --json --shallow "$job"
+expect 0 '"train.lr":{"value":"2e-4","from":"--set"}' -- "$f" check --json --shallow "$job" --set train.lr=2e-4
+expect 0 '"family":"llama"' '"parameters":102480' '"trained_tokens":16' '"rows":8' -- "$f" check --json "$job"
+expect 0 '"legal":true' '"data":2' '"rank":1' '"weights":' '"layers":[0,4]' -- "$f" plan --json "$job" --world 2
+expect 0 'a rank:' 'decay' -- "$f" plan "$job"
+expect 0 'global batch' -- env FT_JOB="$job" "$f" check
+expect 2 '"why":"global_batch 4 is not a multiple of micro_batch' '"legal":false' -- "$f" plan --json "$job" --world 3
+
+# every fault in one run, each with its place and its remedy
+cat >"$tmp/bad.ini" <<EOF
+[model]
+path = $golden/llama
+[data]
+train = $tmp/train.jsonl
+format = tokens
+seq_len = 32
+[train]
+lrr = 1
+steps = many
+schedule = cosin
+[trian]
+x = 1
+EOF
+expect 2 'the default precision = bf16 is not built yet' 'set precision = fp32' 'the default packing = yes is not built yet' \
+    'set packing = no' "unknown key 'lrr' in [train]" "bad.ini:8" 'likely: lr' "steps: 'many' is not a whole number" 'bad.ini:9' \
+    "did you mean 'cosine'?" "unknown section 'trian'" 'likely: [train]' -- "$f" check "$tmp/bad.ini"
+expect 2 '"file":"--set"' '"section":"train"' '"key":"lr"' '"severity":"error"' -- "$f" check --json --shallow "$job" --set train.lr=-1
+expect 2 'are both given' 'remove one of them' -- "$f" check "$job" --set train.epochs=2
+expect 2 'patience = 2 without [data] valid' -- "$f" check "$job" --set eval.patience=2
+expect 2 'min_lr = 1 is larger than lr' -- "$f" check "$job" --set train.min_lr=1
+expect 2 'warmup' 'neither a number of updates (100) nor a share' -- "$f" check "$job" --set train.warmup=3x
+expect 2 'tensor = 2 is not built yet' 'set tensor = 1' -- "$f" check "$job" --set parallel.tensor=2
+expect 2 'pipeline = 4 is not built yet' -- "$f" check "$job" --set parallel.pipeline=4
+expect 2 'method = lora is not built yet' 'set method = full' -- "$f" check "$job" --set train.method=lora
+expect 2 'device = cuda is not built yet' -- "$f" check "$job" --set train.device=cuda
+expect 2 'rank is not built yet' -- "$f" check "$job" --set lora.rank=8
+expect 2 'what = merged is not built yet' -- "$f" check "$job" --set export.what=merged
+expect 2 'global_batch 10 is not a multiple of micro_batch' '2·4 = 8; nearest 8, 16' -- \
+    "$f" check "$job" --set train.global_batch=10 --set train.micro_batch=2 --world 4
+
+# model folder and data
+expect 2 'config.json' 'No such file or directory' '[model] path' -- "$f" check "$job" --set model.path="$tmp/nosuch"
+expect 2 'No such file or directory' -- "$f" check "$job" --set data.train="$tmp/nosuch.jsonl"
+expect 2 "beyond the model's 64 learned positions" 'set [data] seq_len = 64' -- "$f" check "$job" --set model.path="$golden/gpt2" --set data.seq_len=65
+mkdir "$tmp/exists"
+expect 2 "cannot export to '$tmp/exists': it exists" -- "$f" check "$job" --set export.dir="$tmp/exists"
+echo '{"input_ids": [1, 2], "labels": [1]}' >"$tmp/wrong.jsonl"
+echo 'no json' >>"$tmp/wrong.jsonl"
+echo '{"input_ids": [1, 900], "labels": [-100, 900]}' >>"$tmp/wrong.jsonl"
+expect 2 'wrong.jsonl:1' 'ids-labels-length' 'wrong.jsonl:2' 'json' 'wrong.jsonl:3' 'bad-id' -- "$f" check "$job" --set data.train="$tmp/wrong.jsonl"
+echo '{"input_ids": [1, 2, 3], "labels": [-100, -100, -100]}' >"$tmp/untrained.jsonl"
+expect 2 -- "$f" check "$job" --set data.train="$tmp/untrained.jsonl"
+
+# tables
+expect 0 '"name":"train"' '"name":"global_batch"' '"type":"enum"' '"values":["constant","linear","cosine","wsd"]' -- "$f" fields --json
+expect 0 '[checkpoint]' 'global_batch = 16' -- "$f" fields
+
+# model folders
+expect 0 'llama, 102480 parameters' '39 tensors' -- "$f" model info "$golden/llama"
+expect 0 '"parameters":126384' '"tied":true' '"family":"gpt2"' -- "$f" model info --json "$golden/gpt2"
+mkdir "$tmp/only"
+cat >"$tmp/only/config.json" <<EOF
+{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+ "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-05,
+ "rope_theta": 500000.0, "tie_word_embeddings": false, "hidden_act": "silu"}
+EOF
+expect 0 '8030261248 parameters' 'no weights in this folder' -- "$f" model info "$tmp/only"
+expect 2 'config.json' -- "$f" model info "$tmp/nosuch"
+expect 2 'wants info or export' -- "$f" model
+expect 2 'is not built yet' -- "$f" model merge a b
+expect 0 -- "$f" model export "$golden/llama" -o "$tmp/fp32" --dtype fp32
+expect 0 'llama, 102480 parameters' 'F32' -- "$f" model info -v "$tmp/fp32"
+expect 2 'it exists' -- "$f" model export "$golden/llama" -o "$tmp/fp32"
+expect 2 'is none of base, fp32, bf16, fp16' -- "$f" model export "$golden/llama" -o "$tmp/x" --dtype int8
+
+# a rank that contradicts itself
+expect 2 'RANK' -- env RANK=3 WORLD_SIZE=2 "$f" "$job"
+
+# a run by hand
+cd "$tmp" || exit 1
+expect 0 'step 30 of 30' "written to $tmp/out" -- "$f" "$job"
+for file in config.json model.safetensors; do [ -s "$tmp/out/$file" ] || { echo "FAIL: no $file in the export"; bad=$((bad + 1)); }; done
+lines=$(grep -c '"lr"' "$tmp/metrics.jsonl")
+[ "$lines" = 30 ] || { echo "FAIL: $lines lines of metrics, not 30"; bad=$((bad + 1)); }
+expect 2 'it exists' -- "$f" "$job"
+
+echo "$n command lines, $bad faults"
+[ "$bad" = 0 ]
