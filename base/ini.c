@@ -385,7 +385,8 @@ void ft_ini_set(struct ft_ini *ini, const char *assignment, struct ft_faults *fa
     end = trim_end(value, end);
     *end = '\0';
     size_t bad = strcspn(value, "\n\r");
-    if (value[bad] || ft_utf8_valid(w, (size_t)(value - w)) != (size_t)(value - w)) {
+    bool comment = strchr(";#[", *key) || (!ft_ini_is_env(section) && (strstr(value, " ;") || strstr(value, "\t;")));
+    if (value[bad] || comment || ft_utf8_valid(w, (size_t)(value - w)) != (size_t)(value - w)) {
         ft_faults_add(faults, FT_SEV_ERROR, here, section, key, "%s cannot stand on one line of a file",
                       ft_quote(ini->arena, assignment, strlen(assignment)));
         if (ft_ini_is_env(section)) ft_fault_fix(faults, "export %s and say --set '%s.%s=${%s}'", key, section, key, key);

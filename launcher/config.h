@@ -88,6 +88,7 @@ struct ft_node_conf {
     int slots, port;                                  /* 0: not given */
     struct ft_list tags;
     struct ft_source at; /* where it was first named */
+    const char *from;    /* the same as text, kept over resolving: "job.ini:4:1" (attribute from= of a resolved job) */
 };
 
 struct ft_env {
@@ -104,6 +105,7 @@ struct ft_env_list {
 struct ft_env_range {
     const char *range;
     struct ft_names nodes;
+    struct ft_name_index index; /* of nodes */
     struct ft_env_list env;
     struct ft_source at;
 };
@@ -134,8 +136,7 @@ struct ft_source ft_config_at(const struct ft_launcher_config *c, const char *se
 /* Names containing TOKEN KEY SECRET PASS CRED, and those of [launch] secrets. */
 bool ft_config_is_secret(const struct ft_launcher_config *c, const char *name);
 
-/* The resolved job as one INI file: every section that was read, launcher's with their values in force (defaults included),
- * fttrain's entries as merged; secrets as ${NAME} when they came from one. Reading it plans the same. */
-void ft_config_write_job(const struct ft_launcher_config *c, struct ft_buf *out);
+/* Text of a place for people: "job.ini:4:1", "--set", "default". */
+const char *ft_source_text(struct ft_source at, struct ft_arena *arena);
 
 #endif

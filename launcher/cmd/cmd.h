@@ -74,6 +74,12 @@ void ft_cmd_begin(struct ft_cmd *c, const struct ft_command *self, int argc, cha
 int ft_cmd_next(struct ft_cmd *c, const char **value);
 /* Reads all files and --set, the launcher's sections, prints every fault and note to stderr. false: status is 2. */
 bool ft_cmd_read_job(struct ft_cmd *c);
+/* The same without printing: faults stay in c->faults (check). */
+bool ft_cmd_load_job(struct ft_cmd *c);
+/* The plan of the job that was read (-n, program behind "--" or fttrain). NULL: faults (added to c->faults) say why. */
+const struct ft_plan *ft_cmd_make_plan(struct ft_cmd *c, int n_ranks);
+/* "-n" as a number of ranks; 0 and done when it is none. */
+int ft_cmd_ranks(struct ft_cmd *c, const char *value);
 /* Prints an error (interface: "How an error reads"), sets done and status (2 for usage and config, else 125). */
 void ft_cmd_fail(struct ft_cmd *c, const struct ft_err *err);
 void ft_cmd_print_faults(struct ft_cmd *c); /* sorted; notes and warnings not with -q */

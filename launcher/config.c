@@ -1,0 +1,52 @@
+#include "launcher/config.h"
+
+#include <string.h>
+
+#include "launcher/config_parts.h"
+#include "topology/sections.h"
+
+struct ft_source ft_config_at(const struct ft_launcher_config *c, const char *section, const char *key)
+{
+    for (size_t s = 0; ft_launcher_sections[s]; s++) {
+        if (strcmp(ft_launcher_sections[s]->name, section) != 0) continue;
+        const struct ft_field *f = ft_section_find(ft_launcher_sections[s], key);
+        return f ? c->values[s][f - ft_launcher_sections[s]->fields].at : (struct ft_source){0};
+    }
+    return (struct ft_source){0};
+}
+
+const char *ft_source_text(struct ft_source at, struct ft_arena *arena)
+{
+    if (!at.file) return "default";
+    if (!at.line) return ft_arena_strdup(arena, at.file);
+    return ft_arena_printf(arena, "%s:%d:%d", at.file, at.line, at.column);
+}
+
+bool ft_config_is_secret(const struct ft_launcher_config *c, const char *name)
+{
+    static const char *const words[] = {"TOKEN", "KEY", "SECRET", "PASS", "CRED"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasestr(name, words[i])) return true;
+    for (size_t i = 0; i < c->launch.secrets.n; i++)
+        if (!strcmp(c->launch.secrets.v[i], name)) return true;
+    return false;
+}
+
+const struct ft_launcher_config *ft_config_read(const struct ft_ini *ini, char *const *environ_, struct ft_arena *arena,
+                                                struct ft_faults *faults)
+{
+    struct ft_launcher_config *c = ft_arena_alloc(arena, sizeof *c);
+    struct ft_config_parts parts = {c, ini, environ_, arena, faults};
+    void *const fields[] = {&c->cluster, &c->ssh, &c->mpi, &c->slurm, &c->launch, &c->parallel};
+    _Static_assert(sizeof fields / sizeof *fields == sizeof c->values / sizeof *c->values, "one place for each section");
+    size_t errors = faults->n_errors;
+    c->ini = ini;
+    ft_sections_check(ini, faults);
+    for (size_t s = 0; ft_launcher_sections[s]; s++) {
+        c->values[s] = ft_arena_array(arena, ft_launcher_sections[s]->n_fields, sizeof *c->values[s]);
+        ft_section_read(ft_launcher_sections[s], ini, fields[s], c->values[s], faults);
+    }
+    ft_config_read_nodes(&parts);
+    ft_config_read_env(&parts);
+    return faults->n_errors == errors ? c : NULL;
+}
