@@ -97,20 +97,21 @@ static inline void create(struct fixture *f, struct ft_model_options o, int thre
     lay_out(f);
 }
 
-/* o: max_tokens, seq_len, compute, recompute, logits_chunk_bytes, seed. */
-static inline struct fixture open_case(const char *name, struct ft_model_options o, int threads)
+/* o: max_tokens, seq_len, compute, recompute, logits_chunk_bytes, seed. drop >= 0: all dropout rates. f stays where it is. */
+static inline void open_case(struct fixture *f, const char *name, struct ft_model_options o, int threads, double drop)
 {
-    struct fixture f = {.a = ft_arena_create()};
+    *f = (struct fixture){.a = ft_arena_create()};
     char dir[512];
     snprintf(dir, sizeof dir, "%s/hf/%s", FT_GOLDEN, name);
-    OK(ft_model_config_read(dir, f.a, &f.config, err));
-    create(&f, o, threads);
+    OK(ft_model_config_read(dir, f->a, &f->config, err));
+    if (drop >= 0) f->config.embd_drop = f->config.resid_drop = f->config.attn_drop = drop;
+    create(f, o, threads);
     struct ft_st_folder *folder = NULL;
     OK(ft_st_folder_open(dir, "model", &folder, err));
-    for (size_t i = 0; i < f.n; i++) read_row(find_tensor(folder, NULL, f.params[i].name), &f.params[i], f.weights + f.offsets[i]);
+    for (size_t i = 0; i < f->n; i++)
+        read_row(find_tensor(folder, NULL, f->params[i].name), &f->params[i], f->weights + f->offsets[i]);
     ft_st_folder_close(folder);
-    bind_weights(&f, o.compute);
-    return f;
+    bind_weights(f, o.compute);
 }
 
 static inline void close_case(struct fixture *f)
@@ -129,6 +130,31 @@ struct rows {
     int64_t n, T;
     int32_t *ids, *labels;
 };
+
+/* Batch 0 of a case. */
+static inline struct rows read_rows(const char *name)
+{
+    char path[512];
+    struct rows r;
+    snprintf(path, sizeof path, "%s/hf/%s/io.safetensors", FT_GOLDEN, name);
+    struct ft_st_file *io = NULL;
+    OK(ft_st_open(path, &io, err));
+    const struct ft_st_tensor *ids = ft_st_find(io, "ids"), *labels = ft_st_find(io, "labels");
+    assert_true(ids && labels && ids->n_dims == 3);
+    r.n = ids->dims[1];
+    r.T = ids->dims[2];
+    r.ids = ft_xcalloc((size_t)(r.n * r.T), 4);
+    r.labels = ft_xcalloc((size_t)(r.n * r.T), 4);
+    OK(ft_st_read(ids, 0, r.n * r.T, r.ids, err));
+    OK(ft_st_read(labels, 0, r.n * r.T, r.labels, err));
+    ft_st_close(io);
+    return r;
+}
+static inline void free_rows(struct rows *r)
+{
+    free(r->ids);
+    free(r->labels);
+}
 
 /* n rows from row `first` on as one micro-batch; trailing pads are cut, labels are shifted to the position that predicts them. */
 struct micro {

@@ -15,23 +15,16 @@ struct reference {
 
 static struct reference open_reference(const char *name)
 {
-    struct reference r = {0};
+    struct reference r = {.rows = read_rows(name)};
     char path[512];
     snprintf(path, sizeof path, "%s/hf/%s/io.safetensors", FT_GOLDEN, name);
     struct ft_st_file *io = NULL;
     OK(ft_st_open(path, &io, err));
-    const struct ft_st_tensor *ids = ft_st_find(io, "ids"), *labels = ft_st_find(io, "labels"), *logits = ft_st_find(io, "logits");
-    assert_true(ids && labels && logits && ids->n_dims == 3);
-    r.rows.n = ids->dims[1];
-    r.rows.T = ids->dims[2];
+    const struct ft_st_tensor *logits = ft_st_find(io, "logits");
+    assert_true(logits && logits->n_dims == 3);
     r.V = logits->dims[2];
-    const int64_t n = r.rows.n * r.rows.T;
-    r.rows.ids = ft_xcalloc((size_t)n, 4);
-    r.rows.labels = ft_xcalloc((size_t)n, 4);
-    r.logits = ft_xcalloc((size_t)(n * r.V), 4);
-    OK(ft_st_read(ids, 0, n, r.rows.ids, err));
-    OK(ft_st_read(labels, 0, n, r.rows.labels, err));
-    OK(ft_st_read(logits, 0, n * r.V, r.logits, err));
+    r.logits = ft_xcalloc((size_t)logits->count, 4);
+    OK(ft_st_read(logits, 0, logits->count, r.logits, err));
     ft_st_close(io);
     snprintf(path, sizeof path, "%s/hf/%s/ref.json", FT_GOLDEN, name);
     OK(ft_json_read_file(path, 0, &r.json, err));
@@ -42,8 +35,7 @@ static struct reference open_reference(const char *name)
 
 static void close_reference(struct reference *r)
 {
-    free(r->rows.ids);
-    free(r->rows.labels);
+    free_rows(&r->rows);
     free(r->logits);
     ft_json_destroy(r->json);
     ft_st_close(r->grads);
@@ -101,10 +93,11 @@ static void check_gradients(const char *name, const struct fixture *f, const str
 static void one_case(const char *name, int64_t micro, int recompute, int threads)
 {
     struct reference r = open_reference(name);
-    struct fixture f = open_case(
-        name,
+    struct fixture f;
+    open_case(
+        &f, name,
         (struct ft_model_options){.max_tokens = micro * r.rows.T, .seq_len = r.rows.T, .compute = FT_F32, .recompute = recompute},
-        threads);
+        threads, -1);
     assert_int_equal(ft_model_config_params(&f.config), ft_json_int(ft_json_get(r.json, "parameters"), -1));
     const double tokens = (double)ft_json_int(ft_json_get(r.json, "tokens"), -1);
     double total = 0;
