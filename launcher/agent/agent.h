@@ -1,0 +1,163 @@
+/* The node side of the launcher: one keeper and one agent per node (two processes of one program), libc only.
+ *
+ * Life:
+ *   1. the program starts as the keeper, becomes a subreaper and forks the agent; the keeper keeps no copy of the stream
+ *   2. the agent says HELLO on its descriptor 1, reads the head's frames from descriptor 0
+ *   3. WELCOME names the run: the agent takes the lease (an abstract socket that keeper and agent hold), sweeps what dead
+ *      runs left here, takes PROBEs and the pieces of the JOB, answers READY
+ *   4. GO starts the ranks; their output, progress and ends go to the head; leftovers of an ended rank are ended
+ *   5. STOP ends everything (TERM, grace, KILL); GONE says that nothing of the attempt is left; a next JOB may follow
+ *   6. BYE, or the end of the stream, or silence, or the keeper's death: everything is ended, then the agent ends
+ *
+ * Who dies with whom: ranks get KILL when the agent ends (PDEATHSIG); the keeper kills the whole tree when the agent ends
+ * without having said so or does not answer for 10 s; the agent ends everything when the keeper ends.
+ * One thread; one poll loop; deaths come from one epoll of pidfds, whose ready list is in order of death. */
+#ifndef FT_LAUNCHER_AGENT_H
+#define FT_LAUNCHER_AGENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/str.h"
+#include "launcher/agent/contain.h"
+#include "launcher/loop.h"
+#include "launcher/proc.h"
+#include "launcher/wire.h"
+
+enum {
+    FT_KEEPER_LIMIT_MS = 10000, /* silence after which the keeper takes the agent for dead */
+    FT_KEEPER_BEAT_MS = 2000,
+    FT_STDERR_KEPT = 16384,    /* bytes of each rank's stderr that go with its EXIT */
+    FT_DRAIN_MS = 2000,        /* how long an exit waits for output that cannot be sent */
+    FT_LEFTOVER_MS = 2000,     /* TERM to KILL for what an ended rank left behind */
+    FT_ORPHAN_GRACE_MS = 2000, /* TERM to KILL when the head or the keeper is gone */
+    FT_OUT_BACKLOG = 64 * 1024 /* OUT is read only while less than this waits for the stream */
+};
+
+enum ft_slot_state { FT_SLOT_WAITING, FT_SLOT_STARTING, FT_SLOT_RUNNING, FT_SLOT_DEAD, FT_SLOT_ENDED };
+
+struct ft_agent;
+
+/* One pipe of a rank that the agent reads. */
+struct ft_pump {
+    struct ft_agent *agent;
+    struct ft_slot *slot;
+    int fd;     /* -1: closed */
+    int stream; /* 1, 2; 3: progress */
+    bool dry;   /* read until "again" or the end since the rank died */
+    struct ft_watch watch;
+};
+
+struct ft_slot {
+    struct ft_agent *agent;
+    int index, rank;
+    enum ft_slot_state state;
+    struct ft_proc proc;
+    struct ft_watch exec_watch;
+    struct ft_pump pump[3]; /* stdout, stderr, progress */
+    char *env_bytes;        /* planned variables of this rank (NUL-terminated strings) */
+    struct ft_buf rank_env;
+    int cgroup; /* descriptor; -1 */
+    bool after_stop;
+    int status, signal; /* of the end */
+    unsigned marks;
+    int64_t ended_at;
+    uint64_t order;
+    struct ft_buf last; /* ring-less tail of stderr, at most 2 * FT_STDERR_KEPT */
+    struct ft_buf word; /* unfinished line of progress */
+    int in_fd;          /* its stdin; -1: /dev/null or closed */
+    struct ft_watch in_watch;
+    struct ft_buf in;
+    bool in_end;
+    bool leftovers; /* something of this rank may be left */
+    bool termed;    /* its leftovers had their TERM */
+    int64_t leftovers_kill_at;
+};
+
+enum ft_agent_mode { FT_AGENT_IDLE, FT_AGENT_RUNNING, FT_AGENT_STOPPING, FT_AGENT_LEAVING };
+
+struct ft_job_parts {
+    int n_slots, first_rank;
+    bool keep_children;
+    char in[64]; /* "-", "all" or a rank */
+    struct ft_buf workdir, argv, forward, env;
+};
+
+struct ft_agent {
+    struct ft_loop loop;
+    struct ft_wire wire;
+    struct ft_watch in_watch, out_watch, death_watch, keeper_watch, signal_watch;
+    struct ft_timer tick, beat;
+    int in_fd, out_fd, keeper_fd, deaths, signal_fd, lease_fd, port_fd, kmsg_fd;
+    bool head_gone, keeper_gone, paused, welcomed, leased, gone_sent, said_stopped, done;
+    char run[128], node[256], host[256];
+    int64_t lease_ns, heard_at;
+    uint64_t credit;
+    bool starved; /* pumps rest until credit or room comes */
+    enum ft_agent_mode mode;
+    int64_t kill_at; /* STOPPING: when KILL is due */
+    bool killing;
+    struct ft_job_parts job;
+    struct ft_slot *slots;
+    int n_slots;
+    uint64_t order; /* deaths seen so far */
+    unsigned n_killed, n_signalled;
+    int64_t attempt_at; /* when this attempt's ranks started */
+    struct ft_contain contain;
+    uint64_t oom_kills;       /* of our cgroup, as far as they are explained */
+    struct ft_stacks *stacks; /* NULL: none are being collected */
+    char socket[256];         /* the head's control socket: removed when the head dies without doing it; empty: none */
+    struct ft_buf oom_pids;   /* that the kernel said it killed */
+};
+
+/* agent.c: frames and modes */
+int ft_agent_main(int keeper_fd);
+void ft_agent_note(struct ft_agent *a, int level, const char *fmt, ...) FT_PRINTF(3, 4);
+void ft_agent_flush(struct ft_agent *a); /* writes what the stream takes now */
+void ft_agent_stop(struct ft_agent *a, int64_t grace_ns);
+void ft_agent_check_gone(struct ft_agent *a); /* GONE, or the end, when nothing is left */
+void ft_agent_head_gone(struct ft_agent *a);  /* the lifeline ended */
+
+/* ranks.c: starting, deaths, ends */
+void ft_ranks_create(struct ft_agent *a);
+void ft_ranks_destroy(struct ft_agent *a);
+int ft_ranks_ready(struct ft_agent *a, struct ft_buf *why); /* 0, or the code of READY with the reason */
+void ft_ranks_start(struct ft_agent *a);
+void ft_ranks_deaths(struct ft_agent *a);  /* takes everything that is in the epoll, in order */
+void ft_ranks_advance(struct ft_agent *a); /* sends EXITs that are due */
+bool ft_ranks_all_ended(const struct ft_agent *a);
+
+/* pump.c: output, progress, input */
+void ft_pump_open(struct ft_pump *p, struct ft_slot *s, int stream, int fd);
+void ft_pump_close(struct ft_pump *p);
+void ft_pump_read(struct ft_pump *p, bool all); /* once, or until "again" */
+void ft_pumps_wake(struct ft_agent *a);
+void ft_slot_feed(struct ft_slot *s, const void *p, size_t n, bool end);
+void ft_slot_close_input(struct ft_slot *s);
+
+/* ending.c: signals to ranks, leftovers, killing */
+void ft_ending_signal(struct ft_agent *a, struct ft_slot *only, int number);
+void ft_ending_pause(struct ft_agent *a, bool pause);
+void ft_ending_stop(struct ft_agent *a); /* TERM to everything; counts and acknowledges */
+void ft_ending_kill(struct ft_agent *a);
+void ft_ending_leftovers(struct ft_agent *a, int64_t now);
+bool ft_ending_nothing_left(struct ft_agent *a);
+void ft_ending_list_kept(struct ft_agent *a);
+
+/* port.c */
+void ft_agent_probe_port(struct ft_agent *a, uint32_t id, const char *addr, unsigned wished, uint64_t start);
+
+/* environ.c: base environment of a node for its ranks. Returns a malloc'ed NULL-terminated array; strings point into the
+ * arguments, the agent's own environment and *extra. */
+char **ft_environ_make(const struct ft_buf *forward, const struct ft_buf *rank, const struct ft_buf *user, const char *progress);
+bool ft_environ_is_step(const char *name_value); /* set by an outer launcher or login: not for ranks */
+
+/* stacks.c */
+void ft_agent_stacks(struct ft_agent *a, int64_t limit_ns);
+void ft_agent_stacks_stop(struct ft_agent *a); /* sends what is there and ends the helpers */
+
+/* keeper.c */
+int ft_keeper_main(void);
+
+#endif

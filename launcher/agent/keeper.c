@@ -1,0 +1,143 @@
+/* The keeper: the parent of the agent. Single-purpose: it allocates nothing, keeps no copy of the stream, and waits for the
+ * agent's word, silence or death. Then it kills everything of the run that is left in its tree, its cgroup, or carries its id.
+ *
+ * Messages of the agent (SOCK_SEQPACKET): 'B' alive · 'R' + run id (with the lease as a descriptor) · 'C' + folder of the
+ * cgroup (empty: none any more) · 'K' children are kept: an orderly end leaves them · 'D' done, end quietly. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "launcher/agent/agent.h"
+
+enum { KEEPER_ROWS = 2048, KEEPER_END_MS = 20000 };
+
+struct keeper {
+    pid_t agent;
+    int fd, lease;
+    char run[128];
+    struct ft_contain contain;
+    bool done;
+};
+
+static void take_message(struct keeper *k, char *text, size_t n, int passed)
+{
+    text[n] = 0;
+    switch (n ? text[0] : 0) {
+    case 'R':
+        snprintf(k->run, sizeof k->run, "%.127s", text + 1);
+        k->lease = passed; /* held, never used */
+        break;
+    case 'C':
+        if (k->contain.fd >= 0) ft_close(&k->contain.fd);
+        snprintf(k->contain.path, sizeof k->contain.path, "%.511s", text + 1);
+        if (text[1]) k->contain.fd = open(k->contain.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        break;
+    case 'D': k->done = true; break;
+    default: break; /* 'B' */
+    }
+}
+
+/* false: the agent's end is closed. */
+static bool receive(struct keeper *k)
+{
+    char text[600];
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec iov = {text, sizeof text - 1};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(k->fd, &m, MSG_CMSG_CLOEXEC);
+    if (n < 0) return errno == EINTR || errno == EAGAIN;
+    if (n == 0) return false;
+    int passed = -1;
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) memcpy(&passed, CMSG_DATA(c), sizeof passed);
+    take_message(k, text, (size_t)n, passed);
+    return true;
+}
+
+/* Kills until no child is left: every descendant becomes ours when its parent ends. */
+static void end_everything(struct keeper *k)
+{
+    static const struct timespec pause = {0, 5000000};
+    int64_t until = ft_clock_now(ft_clock_real()) + KEEPER_END_MS * FT_MS;
+    kill(k->agent, SIGKILL);
+    for (int round = 0; ft_clock_now(ft_clock_real()) < until; round++) {
+        struct ft_process rows[KEEPER_ROWS];
+        ft_contain_kill(&k->contain);
+        size_t n = ft_processes(rows, KEEPER_ROWS, getpid());
+        for (size_t i = 0; i < n; i++)
+            if (rows[i].ours && rows[i].state != 'Z') kill(rows[i].pid, SIGKILL);
+        if (k->run[0] && round % 8 == 0) ft_sweep_run(k->run, 0);
+        pid_t pid;
+        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {}
+        if (pid < 0 && errno == ECHILD && !ft_contain_populated(&k->contain)) break;
+        nanosleep(&pause, NULL);
+    }
+    if (k->run[0]) ft_sweep_run(k->run, 0);
+    ft_contain_remove(&k->contain);
+}
+
+static bool agent_ended(struct keeper *k)
+{
+    pid_t pid;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+        if (pid == k->agent) return true;
+    return false;
+}
+
+static int watch(struct keeper *k)
+{
+    int64_t heard = ft_clock_now(ft_clock_real());
+    for (bool open = true; open;) {
+        struct pollfd p = {.fd = k->fd, .events = POLLIN};
+        int64_t left = heard + FT_KEEPER_LIMIT_MS * FT_MS - ft_clock_now(ft_clock_real());
+        int r = left > 0 ? poll(&p, 1, (int)(left / FT_MS) + 1) : 0;
+        if (r < 0 && errno == EINTR) continue;
+        if (r == 0) break; /* silent for too long */
+        open = receive(k);
+        heard = ft_clock_now(ft_clock_real());
+    }
+    if (k->done) { /* said goodbye: it needs an instant to exit */
+        for (int i = 0; i < 2000 && !agent_ended(k); i++) nanosleep(&(struct timespec){0, 1000000}, NULL);
+        return 0;
+    }
+    end_everything(k);
+    return 0;
+}
+
+int ft_keeper_main(void)
+{
+    struct keeper k = {.lease = -1};
+    ft_contain_init(&k.contain);
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) return 125;
+    setsid(); /* fails when we lead a session already, which is as good */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    static const int quiet[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE, SIGTTIN, SIGTTOU, SIGTSTP, SIGALRM};
+    for (size_t i = 0; i < sizeof quiet / sizeof quiet[0]; i++) signal(quiet[i], SIG_IGN);
+    k.agent = fork();
+    if (k.agent < 0) return 125;
+    if (k.agent == 0) {
+        close(pair[0]);
+        return ft_agent_main(pair[1]);
+    }
+    close(pair[1]);
+    k.fd = pair[0];
+    prctl(PR_SET_NAME, "ftlaunch-keeper");
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < 3 && null >= 0; i++) dup2(null, i);
+    return watch(&k);
+}

@@ -1,0 +1,151 @@
+/* The head of a run: the thin shell around the job machine. It turns frames, signals and timers into events and carries the
+ * machine's actions out through the transport; it writes output, events and the summary.
+ *
+ *   head.c        loop, timers, signals, start and end
+ *   head_link.c   streams: frames of the agents, heartbeats, clocks, credit
+ *   head_job.c    what is sent: JOB, GO, STOP …; the machine's actions
+ *   head_say.c    what people and events.jsonl are told
+ *   head_end.c    the failure block and the last lines
+ *   head_input.c  stdin of ranks
+ *   ctl.c         the socket for ps and stop */
+#ifndef FT_LAUNCHER_HEAD_H
+#define FT_LAUNCHER_HEAD_H
+
+#include "base/log.h"
+#include "launcher/console.h"
+#include "launcher/ctl.h"
+#include "launcher/events.h"
+#include "launcher/job.h"
+#include "launcher/mux.h"
+#include "launcher/rundir.h"
+#include "launcher/transport/transport.h"
+#include "launcher/wire.h"
+
+struct ft_head_request {
+    const struct ft_plan *plan;
+    char **argv; /* of the ranks, resolved; NULL terminated */
+    struct ft_rundir dir;
+    int attempt;           /* FT_RESTART of the first attempt */
+    const char *continued; /* what changed (--set …), for run_start; NULL: a new run */
+    char **command;        /* ftlaunch's own command line, for run_start */
+    int verbose;           /* -1 -q, 0, 1 -v, 2 -vv */
+    bool color;
+    const char *program_dir;
+};
+
+/* Runs the job to its end. Returns the exit status; everything has been said. */
+int ft_head_run(const struct ft_head_request *q, struct ft_arena *arena);
+
+/* ---- between the files of the head ---- */
+
+struct ft_clock_sample {
+    int64_t offset, rtt; /* node - head; ns */
+};
+enum { FT_CLOCK_SAMPLES = 16 };
+
+struct ft_head_node {
+    int index;
+    const char *name;
+    struct ft_wire wire;
+    bool open, greeted, sweeping, silent, kept_said;
+    int64_t reached_at, up_at, heard_at;
+    uint64_t owed; /* credit that waits for the console */
+    struct ft_clock_sample clock[FT_CLOCK_SAMPLES];
+    int n_clock;
+    char hostname[256], boot[64], build[32];
+    uint64_t netns;
+};
+
+struct ft_head_rank {
+    int pid;
+    char *last;           /* tail of stderr of a failed rank; heap */
+    char *evidence;       /* heap */
+    char exec_error[256]; /* of EXECFAIL */
+    bool core, undrained;
+    uint64_t in_sent; /* stdin bytes that it has not taken */
+    bool in_closed;
+};
+
+struct ft_head {
+    const struct ft_head_request *q;
+    const struct ft_plan *plan;
+    const struct ft_launcher_config *config;
+    struct ft_arena *arena;
+    struct ft_loop loop;
+    struct ft_console console;
+    struct ft_mux mux;
+    struct ft_events events;
+    struct ft_job job;
+    struct ft_job_actions actions;
+    bool acting; /* actions are being carried out: new events queue their actions behind */
+    const struct ft_transport_ops *ops;
+    void *transport;
+    struct ft_head_node *nodes;
+    struct ft_head_rank *ranks;
+    int *rank_node;
+    struct ft_ctl ctl;
+    struct ft_watch signals;
+    int signal_fd;
+    struct ft_timer tick, beat, mux_timer, progress_timer, console_timer;
+    int64_t start_at, beat_ns;
+    uint64_t credit; /* window per node */
+    unsigned char secret[32];
+    char token[65];
+    char master_addr[64];
+    int master_port;
+    bool finished, quiet, epipe_said, file_error_said, progress_shown;
+    int status;
+    int probe_id;
+    char refused[4096]; /* reasons why nodes are not ready */
+    int refused_status;
+    unsigned n_killed, n_kept;
+    int64_t stopped_at; /* when the last rank ended while stopping */
+    /* stdin */
+    struct ft_watch in_watch;
+    struct ft_timer in_timer;
+    bool in_open, in_end_sent;
+};
+
+int64_t ft_head_now(void);
+void ft_head_event(struct ft_head *h, struct ft_job_event e); /* steps the machine and carries its actions out */
+void ft_head_set_timers(struct ft_head *h);
+
+/* head_link.c */
+struct ft_transport_user ft_head_user(struct ft_head *h);
+void ft_head_reach(struct ft_head *h, int node, bool sweep);
+void ft_head_send(struct ft_head *h, int node, const struct ft_msg *m);
+void ft_head_send_all(struct ft_head *h, const struct ft_msg *m);
+void ft_head_flush(struct ft_head *h, int node);
+void ft_head_beat(struct ft_head *h);
+void ft_head_credit(struct ft_head *h); /* gives back what the console took */
+/* Time of a node on the head's clock, and how far it may be off. */
+int64_t ft_head_time(const struct ft_head *h, int node, int64_t t_node, int64_t *error);
+
+/* head_job.c */
+void ft_head_act(struct ft_head *h, const struct ft_job_action *a);
+
+/* head_say.c */
+void ft_head_say(struct ft_head *h, enum ft_level level, const char *fmt, ...) FT_PRINTF(3, 4);
+struct ft_jw *ft_head_record(struct ft_head *h, const char *ev);
+void ft_head_recorded(struct ft_head *h);
+void ft_head_record_start(struct ft_head *h);
+void ft_head_record_exit(struct ft_head *h, int rank, const struct ft_msg *m, int64_t t_node);
+void ft_head_record_stop(struct ft_head *h);
+void ft_head_say_hang(struct ft_head *h, int rank, int64_t step);
+void ft_head_progress_line(struct ft_head *h);
+void ft_head_clear_progress(struct ft_head *h);
+void ft_head_stack(struct ft_head *h, int rank, const struct ft_msg *m);
+void ft_head_ranks_json(struct ft_jw *w, const char *key, const int *ranks, size_t n);
+
+/* head_end.c */
+void ft_head_summary(struct ft_head *h);
+void ft_fold_ranks(const int *ranks, size_t n, struct ft_buf *out); /* "0-2,5" */
+void ft_signal_text(int number, struct ft_buf *out);                /* "SIGSEGV" */
+
+/* head_input.c */
+void ft_head_input_start(struct ft_head *h);
+void ft_head_input_taken(struct ft_head *h, int rank, uint64_t n);
+void ft_head_input_rank_over(struct ft_head *h, int rank);
+void ft_head_input_stop(struct ft_head *h);
+
+#endif

@@ -1,0 +1,253 @@
+/* What goes to the agents: the job in pieces, and the machine's actions. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "launcher/head.h"
+
+extern char **environ;
+
+enum { STACKS_MS = 10000 };
+
+/* ---- JOB ---- */
+
+static void add_z(struct ft_buf *b, const char *s) { ft_buf_add(b, s, strlen(s) + 1); }
+
+static void add_env(struct ft_buf *b, const struct ft_env *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        ft_buf_adds(b, v[i].name);
+        ft_buf_addc(b, '=');
+        add_z(b, v[i].value);
+    }
+}
+
+static void send_part(struct ft_head *h, int node, enum ft_job_part part, unsigned slot, const struct ft_buf *bytes)
+{
+    struct ft_head_node *n = &h->nodes[node];
+    size_t at = 0;
+    do { /* each piece carries the hash of its own bytes */
+        size_t k = bytes->n - at < FT_WIRE_CHUNK ? bytes->n - at : FT_WIRE_CHUNK;
+        const char *p = bytes->n ? bytes->data + at : "";
+        struct ft_msg m = ft_msg_make(FT_MSG_JOB, slot);
+        ft_msg_u(&m, 0, part);
+        ft_msg_bytes(&m, 1, p, k);
+        ft_msg_u(&m, 2, ft_xxh3_64(p, k));
+        at += k;
+        m.flags = at < bytes->n ? FT_WIRE_MORE : 0;
+        ft_wire_send(&n->wire, &m);
+    } while (at < bytes->n);
+}
+
+/* "LC_*" takes every name that begins so. */
+static bool is_forwarded(const struct ft_list *l, const char *name_value)
+{
+    size_t len = strcspn(name_value, "=");
+    for (size_t i = 0; i < l->n; i++) {
+        size_t k = strlen(l->v[i]);
+        if (k && l->v[i][k - 1] == '*' ? strncmp(name_value, l->v[i], k - 1) == 0
+                                       : k == len && strncmp(name_value, l->v[i], k) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void send_env(struct ft_head *h, int node, struct ft_buf *b)
+{
+    const struct ft_launcher_config *c = h->config;
+    ft_buf_clear(b);
+    for (char **e = environ; *e; e++)
+        if (is_forwarded(&c->launch.forward, *e)) add_z(b, *e);
+    send_part(h, node, FT_PART_FORWARD, FT_WIRE_NODE, b);
+    ft_buf_clear(b);
+    struct ft_arena *arena = ft_arena_create();
+    size_t n = 0;
+    struct ft_env *env = ft_plan_node_env(h->plan, &h->plan->nodes[node], arena, &n);
+    add_env(b, env, n);
+    ft_arena_destroy(arena);
+    send_part(h, node, FT_PART_ENV, FT_WIRE_NODE, b);
+}
+
+static void send_rank_env(struct ft_head *h, int node, struct ft_buf *b)
+{
+    const struct ft_plan_node *p = &h->plan->nodes[node];
+    struct ft_run_facts f = {.run_id = h->q->dir.id,
+                             .run_dir = h->q->dir.path,
+                             .master_addr = h->master_addr,
+                             .master_port = h->master_port,
+                             .restart = h->job.attempt,
+                             .token = h->token};
+    struct ft_arena *arena = ft_arena_create();
+    f.job_file = ft_rundir_file(&h->q->dir, "job.ini", arena);
+    for (int i = 0; i < p->n_ranks; i++) {
+        size_t n = 0;
+        struct ft_env *env = ft_plan_rank_env(h->plan, p->first_rank + i, &f, arena, &n);
+        ft_buf_clear(b);
+        add_env(b, env, n);
+        send_part(h, node, FT_PART_RANK_ENV, (unsigned)i, b);
+    }
+    ft_arena_destroy(arena);
+}
+
+static void stdin_setting(const struct ft_launcher_config *c, struct ft_buf *b)
+{
+    if (c->launch.stdin_rank == FT_STDIN_ALL) add_z(b, "stdin=all");
+    else if (c->launch.stdin_rank >= 0) {
+        ft_buf_addf(b, "stdin=%lld", (long long)c->launch.stdin_rank);
+        ft_buf_addc(b, 0);
+    } else add_z(b, "stdin=-");
+}
+
+static void prepare(struct ft_head *h, int node)
+{
+    const struct ft_plan_node *p = &h->plan->nodes[node];
+    struct ft_buf b = {0};
+    ft_buf_addf(&b, "slots=%d", p->n_ranks);
+    ft_buf_addc(&b, 0);
+    ft_buf_addf(&b, "first_rank=%d", p->first_rank);
+    ft_buf_addc(&b, 0);
+    add_z(&b, h->config->launch.children == FT_CHILDREN_KEEP ? "children=keep" : "children=end");
+    stdin_setting(h->config, &b);
+    if (h->ctl.fd >= 0 && h->ops->same_machine) {
+        ft_buf_addf(&b, "socket=%s", h->ctl.path);
+        ft_buf_addc(&b, 0);
+    }
+    send_part(h, node, FT_PART_SETTINGS, FT_WIRE_NODE, &b);
+    ft_buf_clear(&b);
+    char *cwd = NULL;
+    const char *workdir = h->config->launch.workdir;
+    if (!workdir || workdir[0] != '/') cwd = getcwd(NULL, 0);
+    if (cwd) ft_buf_adds(&b, cwd);
+    if (cwd && workdir) ft_buf_addc(&b, '/');
+    if (workdir) ft_buf_adds(&b, workdir);
+    free(cwd);
+    send_part(h, node, FT_PART_WORKDIR, FT_WIRE_NODE, &b);
+    ft_buf_clear(&b);
+    for (char **a = h->q->argv; *a; a++) add_z(&b, *a);
+    send_part(h, node, FT_PART_ARGV, FT_WIRE_NODE, &b);
+    send_env(h, node, &b);
+    send_rank_env(h, node, &b);
+    ft_buf_clear(&b);
+    send_part(h, node, FT_PART_END, FT_WIRE_NODE, &b);
+    ft_buf_fini(&b);
+    ft_head_flush(h, node);
+}
+
+/* ---- the meeting place ---- */
+
+static void find_address(struct ft_head *h)
+{
+    const struct ft_cluster_fields *c = &h->config->cluster;
+    bool given = c->master_addr && !ft_str_eq(c->master_addr, "auto");
+    snprintf(h->master_addr, sizeof h->master_addr, "%s", given ? c->master_addr : "127.0.0.1");
+    struct ft_msg m = ft_msg_make(FT_MSG_PROBE, FT_WIRE_NODE);
+    ft_msg_u(&m, 0, (uint64_t)++h->probe_id);
+    ft_msg_u(&m, 1, FT_PROBE_PORT);
+    ft_msg_u(&m, 2, (uint64_t)c->master_port);
+    struct ft_buf seed = {0};
+    ft_buf_addf(&seed, "%s %d", h->q->dir.id, h->job.attempt); /* a restart takes another port */
+    ft_msg_u(&m, 3, ft_xxh3_64(seed.data, seed.n));
+    ft_msg_text(&m, 4, h->master_addr);
+    ft_head_send(h, 0, &m);
+    ft_buf_fini(&seed);
+}
+
+/* ---- actions ---- */
+
+static void send_simple(struct ft_head *h, enum ft_msg_type type, uint64_t number)
+{
+    struct ft_msg m = ft_msg_make(type, FT_WIRE_NODE);
+    ft_msg_u(&m, 0, number);
+    ft_head_send_all(h, &m);
+}
+
+static void begin_attempt(struct ft_head *h)
+{
+    h->events.attempt = h->job.attempt;
+    h->refused[0] = 0;
+    for (int r = 0; r < h->job.c.n_ranks; r++) {
+        struct ft_head_rank *k = &h->ranks[r];
+        free(k->last);
+        free(k->evidence);
+        *k = (struct ft_head_rank){.pid = 0};
+    }
+}
+
+static void say_killed(struct ft_head *h)
+{
+    struct ft_jw *w = ft_head_record(h, "killed");
+    int n = 0;
+    for (int r = 0; r < h->job.c.n_ranks; r++) n += h->job.ranks[r].state != FT_RANK_ENDED;
+    ft_jw_kint(w, "n", n);
+    ft_head_recorded(h);
+}
+
+static void say_restart(struct ft_head *h, int64_t wait)
+{
+    ft_head_summary(h); /* of the attempt that ended */
+    struct ft_jw *w = ft_head_record(h, "restart");
+    ft_jw_kstr(w, "reason", ft_stop_reason_name(h->job.stop));
+    ft_jw_key(w, "nodes");
+    ft_jw_array(w);
+    for (int n = 0; n < h->job.c.n_nodes; n++) ft_jw_str(w, h->nodes[n].name);
+    ft_jw_end(w);
+    ft_jw_kint(w, "next", h->job.attempt);
+    int64_t step = -1;
+    for (int r = 0; r < h->job.c.n_ranks; r++)
+        if (h->job.ranks[r].saved > step) step = h->job.ranks[r].saved;
+    ft_jw_kint(w, "step", step);
+    ft_head_recorded(h);
+    ft_head_say(h, FT_LOG_WARN, "attempt %d begins in %.1f s", h->job.attempt, (double)wait / 1e9);
+    begin_attempt(h);
+}
+
+static void finish(struct ft_head *h, int status)
+{
+    h->status = status;
+    h->finished = true;
+}
+
+void ft_head_act(struct ft_head *h, const struct ft_job_action *a)
+{
+    switch (a->kind) {
+    case FT_DO_REACH: ft_head_reach(h, a->node, false); break;
+    case FT_DO_ADDRESS: find_address(h); break;
+    case FT_DO_PREPARE:
+        for (int n = 0; n < h->job.c.n_nodes; n++) prepare(h, n);
+        break;
+    case FT_DO_GO:
+        send_simple(h, FT_MSG_GO, 0);
+        ft_head_input_start(h);
+        break;
+    case FT_DO_SIGNAL: send_simple(h, FT_MSG_SIGNAL, (uint64_t)a->number); break;
+    case FT_DO_PAUSE: send_simple(h, FT_MSG_PAUSE, 0); break;
+    case FT_DO_RESUME: send_simple(h, FT_MSG_RESUME, 0); break;
+    case FT_DO_STOP: send_simple(h, FT_MSG_STOP, (uint64_t)(a->ns / FT_MS)); break;
+    case FT_DO_KILL: send_simple(h, FT_MSG_KILL, 0); break;
+    case FT_DO_STACKS: send_simple(h, FT_MSG_STACKS, STACKS_MS); break;
+    case FT_DO_SWEEP: ft_head_reach(h, a->node, true); break;
+    case FT_DO_BYE: send_simple(h, FT_MSG_BYE, 0); break;
+    case FT_DO_SAY_STOP: ft_head_record_stop(h); break;
+    case FT_DO_SAY_KILL: say_killed(h); break;
+    case FT_DO_SAY_FIRST_STEP:
+    case FT_DO_SAY_SLOW_STEP: {
+        bool slow = a->kind == FT_DO_SAY_SLOW_STEP;
+        struct ft_jw *w = ft_head_record(h, slow ? "slow_step" : "first_step");
+        ft_jw_kint(w, "rank", a->rank);
+        ft_jw_kint(w, "step", a->step);
+        if (slow) ft_jw_kreal(w, "seconds", (double)a->ns / 1e9);
+        ft_head_recorded(h);
+        if (slow)
+            ft_head_say(h, FT_LOG_INFO, "step %lld took %.1f s, more than 10 times the median; rank %d was last",
+                        (long long)a->step, (double)a->ns / 1e9, a->rank);
+        break;
+    }
+    case FT_DO_SAY_HANG: ft_head_say_hang(h, a->rank, a->step); break;
+    case FT_DO_SAY_RESTART: say_restart(h, a->ns); break;
+    case FT_DO_SAY_NO_RESTART: ft_head_say(h, FT_LOG_WARN, "no further attempt: %s", a->text); break;
+    case FT_DO_FINISH: finish(h, a->number); break;
+    }
+}

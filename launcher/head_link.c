@@ -1,0 +1,487 @@
+/* Streams between head and agents: frames to events, heartbeats, clocks, credit. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "launcher/head.h"
+#include "launcher/proc.h"
+
+enum { MISSED_SILENT = 2, MISSED_LOST = 4, LEASE_BEATS = 5 };
+
+static void lose(struct ft_head *h, int node, const char *phase, const char *reason, int status);
+
+void ft_head_flush(struct ft_head *h, int node)
+{
+    struct ft_head_node *n = &h->nodes[node];
+    if (!n->open || !n->wire.out.n) return;
+    size_t k = h->ops->write(h->transport, node, n->wire.out.data, n->wire.out.n);
+    ft_buf_drop(&n->wire.out, k);
+}
+
+void ft_head_send(struct ft_head *h, int node, const struct ft_msg *m)
+{
+    if (!h->nodes[node].open) return;
+    ft_wire_send(&h->nodes[node].wire, m);
+    ft_head_flush(h, node);
+}
+
+void ft_head_send_all(struct ft_head *h, const struct ft_msg *m)
+{
+    for (int n = 0; n < h->job.c.n_nodes; n++)
+        if (h->nodes[n].greeted && !h->nodes[n].sweeping) ft_head_send(h, n, m);
+}
+
+void ft_head_reach(struct ft_head *h, int node, bool sweep)
+{
+    struct ft_head_node *n = &h->nodes[node];
+    ft_wire_fini(&n->wire);
+    ft_wire_init(&n->wire, FT_WIRE_HEAD);
+    n->open = true;
+    n->greeted = n->silent = false;
+    n->sweeping = sweep;
+    n->n_clock = 0;
+    n->reached_at = n->heard_at = ft_head_now();
+    h->ops->reach(h->transport, node);
+    ft_head_flush(h, node);
+}
+
+/* ---- clocks and beats ---- */
+
+static void ping(struct ft_head *h, int node)
+{
+    struct ft_msg m = ft_msg_make(FT_MSG_PING, FT_WIRE_NODE);
+    ft_msg_u(&m, 0, (uint64_t)ft_head_now());
+    ft_head_send(h, node, &m);
+}
+
+static void on_pong(struct ft_head_node *n, const struct ft_msg *m)
+{
+    int64_t t1 = ft_msg_i64(m, 0), t2 = ft_msg_i64(m, 1), t3 = ft_msg_i64(m, 2), t4 = ft_head_now();
+    n->clock[n->n_clock++ % FT_CLOCK_SAMPLES] = (struct ft_clock_sample){((t2 - t1) + (t3 - t4)) / 2, (t4 - t1) - (t3 - t2)};
+}
+
+int64_t ft_head_time(const struct ft_head *h, int node, int64_t t_node, int64_t *error)
+{
+    const struct ft_head_node *n = &h->nodes[node];
+    int have = n->n_clock < FT_CLOCK_SAMPLES ? n->n_clock : FT_CLOCK_SAMPLES;
+    const struct ft_clock_sample *best = NULL;
+    for (int i = 0; i < have; i++)
+        if (!best || n->clock[i].rtt < best->rtt) best = &n->clock[i];
+    *error = best ? best->rtt / 2 : FT_SEC;
+    return best ? t_node - best->offset : ft_head_now();
+}
+
+void ft_head_beat(struct ft_head *h)
+{
+    int64_t now = ft_head_now();
+    for (int i = 0; i < h->job.c.n_nodes; i++) {
+        struct ft_head_node *n = &h->nodes[i];
+        if (!n->open || !n->greeted) continue;
+        ping(h, i);
+        if (n->sweeping) continue;
+        int64_t age = now - n->heard_at;
+        if (!n->silent && age > MISSED_SILENT * h->beat_ns) {
+            n->silent = true;
+            ft_head_event(h, (struct ft_job_event){.kind = FT_EV_SILENT, .node = i});
+        }
+        if (age > MISSED_LOST * h->beat_ns) lose(h, i, "stream", "silent", 125);
+    }
+}
+
+static void heard(struct ft_head *h, struct ft_head_node *n)
+{
+    int64_t age = ft_head_now() - n->heard_at;
+    n->heard_at = ft_head_now();
+    if (!n->silent) return;
+    n->silent = false;
+    ft_head_say(h, FT_LOG_WARN, "node %s is heard again after %.1f s", n->name, (double)age / 1e9);
+    struct ft_jw *w = ft_head_record(h, "node_heard");
+    ft_jw_kstr(w, "node", n->name);
+    ft_jw_kint(w, "last_heard_ms", age / FT_MS);
+    ft_head_recorded(h);
+    ft_head_event(h, (struct ft_job_event){.kind = FT_EV_HEARD, .node = n->index});
+}
+
+/* ---- credit ---- */
+
+static void give_credit(struct ft_head *h, int node, uint64_t bytes)
+{
+    struct ft_msg m = ft_msg_make(FT_MSG_CREDIT, FT_WIRE_NODE);
+    ft_msg_u(&m, 0, bytes);
+    ft_head_send(h, node, &m);
+}
+
+void ft_head_credit(struct ft_head *h)
+{
+    if (!h->mux.drop && ft_console_waiting(&h->console) >= FT_CONSOLE_ROOM) return;
+    for (int i = 0; i < h->job.c.n_nodes; i++) {
+        struct ft_head_node *n = &h->nodes[i];
+        if (n->owed < h->credit / 4) continue; /* it still has three quarters of its window */
+        give_credit(h, i, n->owed);
+        n->owed = 0;
+    }
+}
+
+/* ---- frames ---- */
+
+static void on_hello(struct ft_head *h, struct ft_head_node *n, const struct ft_msg *m)
+{
+    ft_msg_copy_text(m, 2, n->build, sizeof n->build);
+    ft_msg_copy_text(m, 3, n->hostname, sizeof n->hostname);
+    ft_msg_copy_text(m, 4, n->boot, sizeof n->boot);
+    n->netns = m->f[5].u;
+    n->greeted = true;
+    n->up_at = ft_head_now();
+    struct ft_msg w = ft_msg_make(FT_MSG_WELCOME, FT_WIRE_NODE);
+    ft_msg_text(&w, 0, n->sweeping ? "" : h->q->dir.id);
+    ft_msg_u(&w, 1, (uint64_t)n->index);
+    ft_msg_text(&w, 2, n->name);
+    ft_msg_u(&w, 3, (uint64_t)(h->beat_ns / FT_MS * LEASE_BEATS));
+    ft_msg_u(&w, 4, (uint64_t)(h->beat_ns / FT_MS));
+    ft_head_send(h, n->index, &w);
+    if (n->sweeping) {
+        struct ft_msg s = ft_msg_make(FT_MSG_SWEEP, FT_WIRE_NODE);
+        ft_msg_text(&s, 0, h->q->dir.id);
+        ft_head_send(h, n->index, &s);
+        return;
+    }
+    ping(h, n->index);
+    give_credit(h, n->index, h->credit);
+    struct ft_jw *j = ft_head_record(h, "node_up");
+    ft_jw_kstr(j, "node", n->name);
+    ft_jw_key(j, "ms");
+    ft_jw_object(j);
+    ft_jw_kreal(j, "agent", (double)(n->up_at - n->reached_at) / 1e6);
+    ft_jw_end(j);
+    ft_head_recorded(h);
+    ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NODE_UP, .node = n->index});
+}
+
+static void on_result(struct ft_head *h, const struct ft_msg *m)
+{
+    char text[512];
+    ft_msg_copy_text(m, 3, text, sizeof text);
+    if ((int)m->f[0].u != h->probe_id || h->job.state != FT_JOB_CHECKING) return;
+    if (!m->f[1].u) {
+        snprintf(h->refused, sizeof h->refused, "%s", text);
+        ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NO_ADDRESS, .text = text});
+        return;
+    }
+    h->master_port = (int)m->f[2].u;
+    struct ft_jw *w = ft_head_record(h, "address");
+    ft_jw_kstr(w, "addr", h->master_addr);
+    ft_jw_kint(w, "port", h->master_port);
+    ft_jw_kstr(w, "interface", "lo");
+    ft_jw_key(w, "reached");
+    ft_jw_array(w);
+    ft_jw_str(w, h->nodes[0].name);
+    ft_jw_end(w);
+    ft_jw_kint(w, "of", h->job.c.n_nodes);
+    ft_head_recorded(h);
+    ft_head_event(h, (struct ft_job_event){.kind = FT_EV_ADDRESS});
+}
+
+static void on_node_ready(struct ft_head *h, struct ft_head_node *n, const struct ft_msg *m)
+{
+    char text[1024];
+    ft_msg_copy_text(m, 1, text, sizeof text);
+    int code = (int)m->f[0].u;
+    if (code) {
+        size_t used = strlen(h->refused);
+        snprintf(h->refused + used, sizeof h->refused - used, "%s%s: %s", used ? "\n" : "", n->name, text);
+        struct ft_jw *w = ft_head_record(h, "node_failed");
+        ft_jw_kstr(w, "node", n->name);
+        ft_jw_kstr(w, "phase", "ready");
+        ft_jw_kstr(w, "reason", text);
+        ft_jw_kbool(w, "final", true);
+        ft_head_recorded(h);
+    }
+    ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NODE_READY, .node = n->index, .status = code});
+}
+
+static void on_started(struct ft_head *h, struct ft_head_node *n, int rank, const struct ft_msg *m)
+{
+    h->ranks[rank].pid = (int)m->f[0].u;
+    struct ft_jw *w = ft_head_record(h, "rank_started");
+    ft_jw_kint(w, "rank", rank);
+    ft_jw_kstr(w, "node", n->name);
+    ft_jw_kint(w, "pid", (int64_t)m->f[0].u);
+    ft_jw_kint(w, "log_offset", ft_mux_offset(&h->mux, rank));
+    ft_head_recorded(h);
+    ft_head_event(h, (struct ft_job_event){.kind = FT_EV_STARTED, .rank = rank});
+}
+
+static char *copy_bytes(const struct ft_wire_value *v)
+{
+    if (!v->n) return NULL;
+    char *s = ft_xcalloc(v->n + 1, 1);
+    memcpy(s, v->p, v->n);
+    for (size_t i = 0; i < v->n; i++)
+        if (!s[i]) s[i] = '?';
+    return s;
+}
+
+static void on_exit_frame(struct ft_head *h, struct ft_head_node *n, int rank, const struct ft_msg *m)
+{
+    struct ft_head_rank *r = &h->ranks[rank];
+    unsigned marks = (unsigned)m->f[2].u;
+    free(r->last);
+    free(r->evidence);
+    r->last = copy_bytes(&m->f[6]);
+    r->evidence = copy_bytes(&m->f[5]);
+    r->core = marks & FT_EXIT_CORE;
+    r->undrained = marks & FT_EXIT_UNDRAINED;
+    int64_t error, t = ft_head_time(h, n->index, ft_msg_i64(m, 3), &error);
+    ft_mux_end(&h->mux, rank);
+    ft_head_input_rank_over(h, rank);
+    ft_head_record_exit(h, rank, m, t);
+    ft_head_event(h, (struct ft_job_event){.kind = FT_EV_EXIT,
+                                           .rank = rank,
+                                           .status = (int)m->f[0].u,
+                                           .signal = (int)m->f[1].u,
+                                           .after_stop = marks & FT_EXIT_AFTER_STOP,
+                                           .oom = marks & FT_EXIT_OOM,
+                                           .t_node = t,
+                                           .error_ns = error,
+                                           .order = m->f[4].u});
+}
+
+static void on_execfail(struct ft_head *h, struct ft_head_node *n, int rank, const struct ft_msg *m)
+{
+    struct ft_head_rank *r = &h->ranks[rank];
+    int status = ft_step_status((enum ft_step)m->f[0].u, (int)m->f[1].u);
+    ft_msg_copy_text(m, 2, r->exec_error, sizeof r->exec_error);
+    struct ft_jw *w = ft_head_record(h, "rank_exit");
+    ft_jw_kint(w, "rank", rank);
+    ft_jw_kstr(w, "node", n->name);
+    ft_jw_kint(w, "status", status);
+    ft_jw_kstr(w, "reason", r->exec_error);
+    ft_head_recorded(h);
+    ft_head_event(h, (struct ft_job_event){.kind = FT_EV_EXEC_FAILED,
+                                           .rank = rank,
+                                           .status = status,
+                                           .t_node = ft_head_now(),
+                                           .error_ns = FT_SEC,
+                                           .text = r->exec_error});
+}
+
+static void on_out(struct ft_head *h, struct ft_head_node *n, int rank, const struct ft_msg *m)
+{
+    unsigned stream = (unsigned)m->f[0].u;
+    if (stream != 1 && stream != 2) return;
+    ft_head_clear_progress(h);
+    ft_mux_bytes(&h->mux, rank, (int)stream, m->f[1].p, m->f[1].n, ft_head_now());
+    n->owed += m->f[1].n;
+    if (h->mux.file_failed && !h->file_error_said) {
+        h->file_error_said = true;
+        ft_head_say(h, FT_LOG_ERROR, "cannot write '%s': %s; the job goes on, its output files are incomplete", h->mux.file_name,
+                    strerror(h->mux.file_errno));
+    }
+    if (h->console.out[0].closed && !h->epipe_said) {
+        h->epipe_said = true;
+        if (!h->console.shared)
+            ft_head_say(h, FT_LOG_WARN, "stdout: %s; the job goes on without it, output is in %s/ranks",
+                        strerror(h->console.out[0].last_errno), h->q->dir.path);
+    }
+    ft_head_set_timers(h);
+}
+
+static void on_progress(struct ft_head *h, int rank, const struct ft_msg *m)
+{
+    ft_head_event(h,
+                  (struct ft_job_event){.kind = FT_EV_PROGRESS, .rank = rank, .step = ft_msg_i64(m, 0), .saved = ft_msg_i64(m, 1)});
+}
+
+static void on_left(struct ft_head *h, struct ft_head_node *n, const struct ft_msg *m)
+{
+    char run[128], command[256];
+    ft_msg_copy_text(m, 2, run, sizeof run);
+    ft_msg_copy_text(m, 3, command, sizeof command);
+    bool kept = m->f[1].u == FT_LEFT_KEPT;
+    ft_head_say(h, FT_LOG_WARN,
+                kept ? "left running on %s (children = keep): pid %d, %s" : "ended a leftover of a dead run on %s: pid %d, %s",
+                n->name, (int)m->f[0].u, command);
+    h->n_kept += kept;
+    struct ft_jw *w = ft_head_record(h, "leftover");
+    ft_jw_kstr(w, "node", n->name);
+    ft_jw_kint(w, "pid", (int64_t)m->f[0].u);
+    ft_jw_kstr(w, "command", command);
+    ft_jw_kstr(w, "run", run);
+    ft_jw_kbool(w, "kept", kept);
+    ft_head_recorded(h);
+}
+
+static void on_gone(struct ft_head *h, struct ft_head_node *n, const struct ft_msg *m)
+{
+    h->n_killed += (unsigned)m->f[0].u;
+    struct ft_jw *w = ft_head_record(h, "gone");
+    ft_jw_kstr(w, "node", n->name);
+    ft_jw_kint(w, "n", (int64_t)m->f[0].u);
+    ft_head_recorded(h);
+    if (!n->sweeping) {
+        ft_head_event(h, (struct ft_job_event){.kind = FT_EV_GONE, .node = n->index});
+        return;
+    }
+    struct ft_msg bye = ft_msg_make(FT_MSG_BYE, FT_WIRE_NODE);
+    ft_head_send(h, n->index, &bye);
+    n->open = n->greeted = false;
+    h->ops->shut(h->transport, n->index);
+    ft_head_event(h, (struct ft_job_event){.kind = FT_EV_SWEPT, .node = n->index});
+}
+
+static void on_note(struct ft_head *h, struct ft_head_node *n, const struct ft_msg *m)
+{
+    char text[1024];
+    ft_msg_copy_text(m, 1, text, sizeof text);
+    enum ft_level level = m->f[0].u <= FT_LOG_WARN ? FT_LOG_WARN : FT_LOG_DEBUG;
+    ft_head_say(h, level, "%s: %s", n->name, text);
+}
+
+/* The rank of a slot; -1: the frame names none of this node's. */
+static int rank_of(const struct ft_head *h, const struct ft_head_node *n, const struct ft_msg *m)
+{
+    const struct ft_plan_node *p = &h->plan->nodes[n->index];
+    return m->slot < p->n_ranks ? p->first_rank + m->slot : -1;
+}
+
+static void on_rank_frame(struct ft_head *h, struct ft_head_node *n, const struct ft_msg *m)
+{
+    int rank = rank_of(h, n, m);
+    if (rank < 0) {
+        lose(h, n->index, "stream", "a frame names a slot that the node does not have", 125);
+        return;
+    }
+    enum ft_rank_state s = h->job.ranks[rank].state;
+    bool alive = s == FT_RANK_STARTING || s == FT_RANK_RUNNING;
+    switch (m->type) {
+    case FT_MSG_STARTED:
+        if (s == FT_RANK_STARTING) on_started(h, n, rank, m);
+        break;
+    case FT_MSG_EXECFAIL:
+        if (alive) on_execfail(h, n, rank, m);
+        break;
+    case FT_MSG_EXIT:
+        if (alive) on_exit_frame(h, n, rank, m);
+        break;
+    case FT_MSG_OUT: on_out(h, n, rank, m); break;
+    case FT_MSG_PROGRESS: on_progress(h, rank, m); break;
+    case FT_MSG_STACK: ft_head_stack(h, rank, m); break;
+    case FT_MSG_TAKEN: ft_head_input_taken(h, rank, m->f[0].u); break;
+    default: break;
+    }
+}
+
+static void on_frame(struct ft_head *h, struct ft_head_node *n, const struct ft_msg *m)
+{
+    if (!n->greeted && m->type != FT_MSG_HELLO) {
+        lose(h, n->index, "agent", "it did not begin with HELLO", 2);
+        return;
+    }
+    if (n->sweeping && m->type != FT_MSG_HELLO && m->type != FT_MSG_GONE && m->type != FT_MSG_PONG && m->type != FT_MSG_NOTE)
+        return;
+    switch (m->type) {
+    case FT_MSG_HELLO:
+        if (!n->greeted) on_hello(h, n, m);
+        break;
+    case FT_MSG_RESULT: on_result(h, m); break;
+    case FT_MSG_READY:
+        if (h->job.state == FT_JOB_CHECKING) on_node_ready(h, n, m);
+        break;
+    case FT_MSG_STOPPED: ft_head_event(h, (struct ft_job_event){.kind = FT_EV_STOPPED, .node = n->index}); break;
+    case FT_MSG_GONE: on_gone(h, n, m); break;
+    case FT_MSG_LEFT: on_left(h, n, m); break;
+    case FT_MSG_NOTE: on_note(h, n, m); break;
+    case FT_MSG_PONG: on_pong(n, m); break;
+    case FT_MSG_STACK:
+        if (m->slot == FT_WIRE_NODE) {
+            ft_head_event(h, (struct ft_job_event){.kind = FT_EV_STACKS, .node = n->index});
+            break;
+        }
+        on_rank_frame(h, n, m);
+        break;
+    case FT_MSG_PROOF:
+    case FT_MSG_FACT: break; /* TCP streams; doctor */
+    default: on_rank_frame(h, n, m); break;
+    }
+}
+
+/* ---- the transport's side ---- */
+
+static void lose(struct ft_head *h, int node, const char *phase, const char *reason, int status)
+{
+    struct ft_head_node *n = &h->nodes[node];
+    if (!n->open) return;
+    bool sweeping = n->sweeping, up = n->greeted;
+    int64_t age = ft_head_now() - n->heard_at;
+    h->ops->shut(h->transport, node);
+    n->open = n->greeted = n->sweeping = false;
+    if (h->finished) return;
+    if (sweeping) {
+        ft_head_event(h, (struct ft_job_event){.kind = FT_EV_SWEPT, .node = node});
+        return;
+    }
+    struct ft_jw *w = ft_head_record(h, up ? "node_lost" : "node_failed");
+    ft_jw_kstr(w, "node", n->name);
+    if (up) ft_jw_kint(w, "last_heard_ms", age / FT_MS);
+    ft_jw_kstr(w, "phase", phase);
+    ft_jw_kstr(w, "reason", reason);
+    if (!up) ft_jw_kbool(w, "final", true);
+    if (up) {
+        ft_jw_key(w, "ranks");
+        ft_jw_array(w);
+        for (int r = 0; r < h->job.c.n_ranks; r++)
+            if (h->rank_node[r] == node) ft_jw_int(w, r);
+        ft_jw_end(w);
+    }
+    ft_head_recorded(h);
+    size_t used = strlen(h->refused);
+    snprintf(h->refused + used, sizeof h->refused - used, "%s%s: %s: %s", used ? "\n" : "", n->name, phase, reason);
+    if (up) ft_head_event(h, (struct ft_job_event){.kind = FT_EV_LOST, .node = node, .text = reason});
+    else ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NODE_FAILED, .node = node, .status = status, .text = reason});
+}
+
+static void on_data(void *self, int node, const void *p, size_t n)
+{
+    struct ft_head *h = self;
+    struct ft_head_node *k = &h->nodes[node];
+    if (!k->open) return;
+    heard(h, k);
+    ft_wire_feed(&k->wire, p, n);
+    struct ft_msg m;
+    int r = 0;
+    while (k->open && (r = ft_wire_next(&k->wire, &m)) > 0) {
+        if (h->q->verbose >= 2 && m.type != FT_MSG_OUT) {
+            struct ft_buf text = {0};
+            ft_msg_print(&m, &text);
+            ft_log(FT_LOG_DEBUG, "wire", "%s: %s", k->name, text.data);
+            ft_buf_fini(&text);
+        }
+        on_frame(h, k, &m);
+    }
+    if (k->open && r < 0) {
+        char why[300];
+        snprintf(why, sizeof why, "the stream is broken: %.255s", k->wire.why);
+        lose(h, node, "stream", why, 2);
+    }
+    ft_head_credit(h);
+}
+
+static void on_room(void *self, int node) { ft_head_flush(self, node); }
+
+static void on_closed(void *self, int node, const struct ft_link_error *why)
+{
+    struct ft_head *h = self;
+    lose(h, node, why->phase, why->reason, why->status);
+}
+
+static void on_said(void *self, int node, const char *text, size_t n)
+{
+    struct ft_head *h = self;
+    ft_log(FT_LOG_DEBUG, "agent", "%s: agent: %.*s", h->nodes[node].name, (int)(n && text[n - 1] == '\n' ? n - 1 : n), text);
+}
+
+struct ft_transport_user ft_head_user(struct ft_head *h)
+{
+    return (struct ft_transport_user){h, on_data, on_room, on_closed, on_said};
+}

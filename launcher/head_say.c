@@ -1,0 +1,178 @@
+/* What people, launch.log and events.jsonl are told while a run lives. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "launcher/head.h"
+
+/* One line for people (through the console's queue, so that it tears nothing) and for launch.log. */
+void ft_head_say(struct ft_head *h, enum ft_level level, const char *fmt, ...)
+{
+    char text[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    ft_log(level, "run", "%s", text);
+    if (level > FT_LOG_WARN && (h->quiet || (level > FT_LOG_INFO && h->q->verbose < 1))) return;
+    if (level == FT_LOG_WARN && h->quiet) return;
+    ft_head_clear_progress(h);
+    struct ft_buf line = {0};
+    ft_buf_addf(&line, "ftlaunch: %s%s\n", level == FT_LOG_ERROR ? "error: " : "", text);
+    ft_console_add(&h->console, 2, line.data, line.n);
+    ft_buf_fini(&line);
+}
+
+struct ft_jw *ft_head_record(struct ft_head *h, const char *ev) { return ft_events_begin(&h->events, ev); }
+
+void ft_head_recorded(struct ft_head *h)
+{
+    if (!ft_events_end(&h->events))
+        ft_head_say(h, FT_LOG_ERROR, "cannot write '%s/events.jsonl': %s; the job goes on", h->q->dir.path, strerror(errno));
+}
+
+void ft_head_ranks_json(struct ft_jw *w, const char *key, const int *ranks, size_t n)
+{
+    ft_jw_key(w, key);
+    ft_jw_array(w);
+    for (size_t i = 0; i < n; i++) ft_jw_int(w, ranks[i]);
+    ft_jw_end(w);
+}
+
+void ft_head_record_start(struct ft_head *h)
+{
+    struct ft_jw *w = ft_head_record(h, "run_start");
+    ft_jw_kstr(w, "run", h->q->dir.id);
+    ft_jw_key(w, "argv");
+    ft_jw_array(w);
+    for (char **a = h->q->command; a && *a; a++) ft_jw_str(w, *a);
+    ft_jw_end(w);
+    ft_jw_kstr(w, "version", FT_VERSION);
+    ft_jw_kint(w, "ranks", h->plan->world);
+    ft_jw_kint(w, "nodes", (int64_t)h->plan->n_nodes);
+    ft_jw_kint(w, "pid", getpid());
+    if (h->q->continued) ft_jw_kstr(w, "changed", h->q->continued);
+    ft_head_recorded(h);
+    ft_head_say(h, FT_LOG_INFO, "%s: %d rank%s on %zu node%s, %s", h->q->dir.id, h->plan->world, h->plan->world == 1 ? "" : "s",
+                h->plan->n_nodes, h->plan->n_nodes == 1 ? "" : "s", h->q->dir.path);
+}
+
+void ft_head_record_exit(struct ft_head *h, int rank, const struct ft_msg *m, int64_t t_node)
+{
+    unsigned marks = (unsigned)m->f[2].u;
+    char evidence[512];
+    ft_msg_copy_text(m, 5, evidence, sizeof evidence);
+    struct ft_jw *w = ft_head_record(h, "rank_exit");
+    ft_jw_kint(w, "rank", rank);
+    ft_jw_kstr(w, "node", h->nodes[h->rank_node[rank]].name);
+    if (m->f[1].u) ft_jw_kint(w, "signal", (int64_t)m->f[1].u);
+    else ft_jw_kint(w, "status", (int64_t)m->f[0].u);
+    ft_jw_kbool(w, "core", marks & FT_EXIT_CORE);
+    ft_jw_kbool(w, "oom", marks & FT_EXIT_OOM);
+    ft_jw_kreal(w, "seconds", (double)(ft_head_now() - h->job.ranks[rank].started_at) / 1e9);
+    ft_jw_kbool(w, "consequence", (marks & FT_EXIT_AFTER_STOP) || (h->job.state == FT_JOB_STOPPING && h->job.stop != FT_STOP_DONE));
+    ft_jw_kreal(w, "t_node", (double)t_node / 1e9);
+    if (evidence[0]) ft_jw_kstr(w, "evidence", evidence);
+    ft_head_recorded(h);
+}
+
+void ft_head_record_stop(struct ft_head *h)
+{
+    if (h->job.stop == FT_STOP_DONE) return; /* nobody is stopped: all have ended */
+    struct ft_jw *w = ft_head_record(h, "stop");
+    ft_jw_kstr(w, "reason", ft_stop_reason_name(h->job.stop));
+    int n = 0;
+    for (int r = 0; r < h->job.c.n_ranks; r++) n += h->job.ranks[r].state != FT_RANK_ENDED;
+    ft_jw_kint(w, "wished", n);
+    ft_head_recorded(h);
+}
+
+/* ---- hangs ---- */
+
+void ft_head_say_hang(struct ft_head *h, int rank, int64_t step)
+{
+    struct ft_jw *w = ft_head_record(h, "hang");
+    ft_jw_key(w, "rank");
+    if (rank >= 0) ft_jw_int(w, rank);
+    else ft_jw_null(w);
+    ft_jw_kint(w, "step", step);
+    ft_jw_kreal(w, "limit", (double)h->job.c.hang_timeout / 1e9);
+    ft_jw_kbool(w, "odd", rank >= 0);
+    ft_head_recorded(h);
+    int wait = 0;
+    const char *where = "";
+    for (int r = 0; r < h->job.c.n_ranks; r++) {
+        if (r == rank || !h->job.ranks[r].same_wait) continue;
+        where = h->job.ranks[r].wait;
+        wait++;
+    }
+    double age = (double)(ft_head_now() - h->job.last_min_at) / 1e9;
+    if (rank >= 0)
+        ft_head_say(h, FT_LOG_ERROR, "rank %d on %s stopped at step %lld (state %c), %d ranks wait in %s; no progress for %.1f s",
+                    rank, h->nodes[h->rank_node[rank]].name, (long long)step,
+                    h->job.ranks[rank].letter ? h->job.ranks[rank].letter : '?', wait, where[0] ? where : "user code", age);
+    else
+        ft_head_say(h, FT_LOG_ERROR, "no rank went on for %.1f s: all %d stand at step %lld, no one is odd; stacks in %s/stacks",
+                    age, h->job.c.n_ranks, (long long)step, h->q->dir.path);
+}
+
+/* The quick look has no text; the long one is a file, in pieces. */
+void ft_head_stack(struct ft_head *h, int rank, const struct ft_msg *m)
+{
+    char state[64], path[600];
+    ft_msg_copy_text(m, 0, state, sizeof state);
+    if (!m->f[1].n) {
+        const char *where = strchr(state, ' ');
+        ft_head_event(
+            h, (struct ft_job_event){.kind = FT_EV_RANK_STATE, .rank = rank, .number = state[0], .text = where ? where + 1 : ""});
+        return;
+    }
+    snprintf(path, sizeof path, "%s/stacks", h->q->dir.path);
+    if (mkdir(path, 0700) < 0 && errno != EEXIST) return;
+    snprintf(path, sizeof path, "%s/stacks/%d.txt", h->q->dir.path, rank);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return;
+    if (ft_write_all(fd, m->f[1].p, m->f[1].n, NULL)) ft_head_say(h, FT_LOG_WARN, "cannot write '%s': %s", path, strerror(errno));
+    close(fd);
+}
+
+/* ---- the line on a terminal ---- */
+
+void ft_head_clear_progress(struct ft_head *h)
+{
+    if (!h->progress_shown) return;
+    h->progress_shown = false;
+    static const char clear[] = "\r\033[K";
+    ft_console_add(&h->console, 2, clear, sizeof clear - 1);
+}
+
+void ft_head_progress_line(struct ft_head *h)
+{
+    struct ft_buf b = {0};
+    int up = 0, started = 0, ended = 0;
+    for (int n = 0; n < h->job.c.n_nodes; n++) up += h->job.nodes[n].state == FT_NODE_UP;
+    int64_t step = INT64_MAX;
+    for (int r = 0; r < h->job.c.n_ranks; r++) {
+        started += h->job.ranks[r].state == FT_RANK_RUNNING;
+        ended += h->job.ranks[r].state == FT_RANK_ENDED;
+        if (h->job.ranks[r].step < step) step = h->job.ranks[r].step;
+    }
+    double age = (double)(ft_head_now() - h->start_at) / 1e9;
+    if (age < 0.5 || ft_console_waiting(&h->console)) return; /* short runs need no line; lines of ranks come first */
+    ft_buf_addf(&b, "\r\033[K%d node%s: %d up · %d rank%s: %d running", h->job.c.n_nodes, h->job.c.n_nodes == 1 ? "" : "s", up,
+                h->job.c.n_ranks, h->job.c.n_ranks == 1 ? "" : "s", started);
+    if (ended) ft_buf_addf(&b, ", %d ended", ended);
+    if (h->job.state == FT_JOB_STOPPING && !h->job.killed)
+        ft_buf_addf(&b, " · stopping, %.0f s left", (double)(h->job.kill_at - ft_head_now()) / 1e9);
+    else if (step >= 0 && step != INT64_MAX) ft_buf_addf(&b, " · step %lld", (long long)step);
+    ft_buf_addf(&b, " · %.0f s", age);
+    ft_console_add(&h->console, 2, b.data, b.n);
+    h->progress_shown = true;
+    ft_buf_fini(&b);
+}
