@@ -242,7 +242,7 @@ static bool take_entry(struct scan *s, char *p, char *e)
     if (s->skipping) return false;
     char *line_end = e;
     if (s->kind != ENV) e = trim_end(p, comment_start(p, e, s->kind));
-    char *eq = memchr(p, '=', (size_t)(e - p));
+    char *eq = e > p ? memchr(p, '=', (size_t)(e - p)) : NULL;
     char *key_end = trim_end(p, eq ? eq : e);
     char *value = eq ? skip_blanks(eq + 1, e) : e;
     if (s->kind != ENV && (!check_utf8(s, p, key_end) || !check_utf8(s, e, line_end))) return false;

@@ -24,11 +24,8 @@ static const char *const rsloras[] = {"fold", "keep", NULL};
 static const char *const merge_bases[] = {"file", "dequant", NULL};
 
 /* What the pages specify and this build lacks. */
-static const struct ft_unbuilt no_bf16[] = {
-    {"bf16", "set precision = fp32"}, {"fp8", "set precision = fp32"}, {"default", "set precision = fp32"}, {NULL, NULL}};
+static const struct ft_unbuilt no_fp8[] = {{"fp8", "set precision = bf16"}, {NULL, NULL}};
 static const struct ft_unbuilt no_cudnn[] = {{"cudnn", "set attention = auto"}, {NULL, NULL}};
-static const struct ft_unbuilt no_recompute[] = {
-    {"selective", "set recompute = off"}, {"full", "set recompute = off"}, {NULL, NULL}};
 static const struct ft_unbuilt no_tokens[] = {{"*", "leave add_tokens out"}, {NULL, NULL}};
 static const struct ft_unbuilt no_lora[] = {{"lora", "set method = full"}, {"qlora", "set method = full"}, {NULL, NULL}};
 static const struct ft_unbuilt no_wsd[] = {{"wsd", "set schedule = cosine"}, {NULL, NULL}};
@@ -49,7 +46,7 @@ static const struct ft_field model_rows[] = {
      .values = precisions,
      .def = "bf16",
      .at = AT(precision),
-     .unbuilt = no_bf16,
+     .unbuilt = no_fp8,
      .help = "number format of weights and activations; gradients and optimizer state are always fp32"},
     {.name = "attention",
      .type = FT_F_ENUM,
@@ -63,7 +60,6 @@ static const struct ft_field model_rows[] = {
      .values = recomputes,
      .def = "off",
      .at = AT(recompute),
-     .unbuilt = no_recompute,
      .help = "what the backward pass computes again instead of keeping it: less memory, more time, the same bits"},
     {.name = "add_tokens",
      .type = FT_F_TEXT,

@@ -113,8 +113,22 @@ static enum ft_code not_finite(struct ft_trainer *t, const struct ft_update_rows
     return ft_fix(err, "likely: a lower lr, a warm-up of at least 3%% of the updates, clip = 1");
 }
 
+/* What is always true after an update: weights and moments are finite, bf16 copies are round(master), replicas are equal. */
 static enum ft_code check_invariants(struct ft_trainer *t, struct ft_err *err)
 {
+    const struct ft_kernels *k = t->o.device->kernels;
+    for (size_t i = 0; i < t->s->buckets.n_pieces; i++) {
+        const struct ft_piece *p = &t->s->buckets.pieces[i];
+        const float *w = ft_optimizer_masters(&t->optim, p);
+        const int64_t n = p->to - p->from;
+        int64_t bad = k->count_nonfinite(t->o.device->kctx, n, w) + k->count_nonfinite(t->o.device->kctx, n, t->m + p->state) +
+                      k->count_nonfinite(t->o.device->kctx, n, t->v + p->state);
+        for (int64_t e = 0; t->master && e < n; e++) bad += ((const uint16_t *)t->weights)[p->at + e] != ft_f32_to_bf16(w[e]);
+        if (bad)
+            return ft_fail(err, FT_BUG_FOUND,
+                           "%s: %lld weights or moments are not finite or not rounded from their masters after update %lld",
+                           t->s->rows[p->param].name, (long long)bad, (long long)t->k);
+    }
     size_t param = 0;
     enum ft_code code = ft_gradsync_check_replicas(&t->sync, &param, err);
     if (code == FT_BUG_FOUND) return ft_wrap(err, "checking %s after update %lld", t->s->rows[param].name, (long long)t->k);

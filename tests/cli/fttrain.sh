@@ -92,7 +92,7 @@ schedule = cosin
 [trian]
 x = 1
 EOF
-expect 2 'the default precision = bf16 is not built yet' 'set precision = fp32' 'the default packing = yes is not built yet' \
+expect 2 'the default packing = yes is not built yet' \
     'set packing = no' "unknown key 'lrr' in [train]" "bad.ini:8" 'likely: lr' "steps: 'many' is not a whole number" 'bad.ini:9' \
     "did you mean 'cosine'?" "unknown section 'trian'" 'likely: [train]' -- "$f" check "$tmp/bad.ini"
 expect 2 '"file":"--set"' '"section":"train"' '"key":"lr"' '"severity":"error"' -- "$f" check --json --shallow "$job" --set train.lr=-1
@@ -103,6 +103,7 @@ expect 2 'warmup' 'neither a number of updates (100) nor a share' -- "$f" check 
 expect 2 'tensor = 2 is not built yet' 'set tensor = 1' -- "$f" check "$job" --set parallel.tensor=2
 expect 2 'pipeline = 4 is not built yet' -- "$f" check "$job" --set parallel.pipeline=4
 expect 2 'method = lora is not built yet' 'set method = full' -- "$f" check "$job" --set train.method=lora
+expect 2 'precision = fp8 is not built yet' 'set precision = bf16' -- "$f" check "$job" --set model.precision=fp8
 expect 2 'device = cuda is not built yet' -- "$f" check "$job" --set train.device=cuda
 expect 2 'rank is not built yet' -- "$f" check "$job" --set lora.rank=8
 expect 2 'what = merged is not built yet' -- "$f" check "$job" --set export.what=merged

@@ -31,11 +31,11 @@ static int one_rank(const struct ft_place *place, void *arg)
     return status;
 }
 
-static bool run_case(const char *name, int data, int micro)
+static bool run_case(const char *name, int data, int micro, const char *extra)
 {
     struct hf_case c;
     struct ft_buf why = {0};
-    hf_case_open(&c, name, micro, NULL);
+    hf_case_open(&c, name, micro, extra);
     struct run run = {.c = &c};
     struct ranks r = {.n = data, .run = one_rank, .arg = &run, .limit_s = 100};
     ranks_run(&r);
@@ -61,16 +61,28 @@ static void ten_updates_of_every_folder_at_every_split(void **state)
     int passed = 0, failed = 0;
     for (size_t f = 0; f < sizeof folders / sizeof *folders; f++)
         for (size_t s = 0; s < sizeof splits / sizeof *splits; s++)
-            run_case(folders[f], splits[s][0], splits[s][1]) ? passed++ : failed++;
+            run_case(folders[f], splits[s][0], splits[s][1], NULL) ? passed++ : failed++;
     print_message("golden updates: %d passed, %d failed\n", passed, failed);
     assert_int_equal(failed, 0);
     assert_int_equal(passed, 42);
+}
+
+static void ten_updates_with_recomputation(void **state)
+{
+    (void)state;
+    int failed = 0;
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
+        failed += !run_case(folders[f], 1, 2, "[model]\nrecompute = selective\n");
+        failed += !run_case(folders[f], 2, 1, "[model]\nrecompute = full\n");
+    }
+    assert_int_equal(failed, 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ten_updates_of_every_folder_at_every_split),
+        cmocka_unit_test(ten_updates_with_recomputation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

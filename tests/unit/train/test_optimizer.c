@@ -191,12 +191,32 @@ static void norms_have_no_decay(void **state)
     ft_arena_destroy(x.arena);
 }
 
+/* w = 1, 100 updates of -1e-3 each: with a master the copy ends at round(0.9); rounded every time it would stay at 1. */
+static void rt16_masters_keep_small_updates(void **state)
+{
+    (void)state;
+    const struct ft_param p = {.name = "p", .n_dims = 2, .dims = {1, 1}, .local = {1, 1}, .shard = FT_SHARD_DIM0};
+    struct world x = make_world(&p, 1, 1, FT_BF16);
+    x.o[0].beta1 = x.o[0].beta2 = 0; /* then an update is lr times the sign of the gradient */
+    x.o[0].weight_decay = 0;
+    x.o[0].eps = 0;
+    x.o[0].master[0] = 1;
+    for (int k = 0; k < 100; k++) {
+        x.g[0] = 5;
+        ft_optimizer_step(&x.o[0], 1e-3, 1);
+        assert_int_equal(((uint16_t *)x.w)[0], ft_f32_to_bf16(x.o[0].master[0]));
+    }
+    assert_true(near(x.o[0].master[0], 0.9, 1e-5));
+    assert_true(ft_bf16_to_f32(((uint16_t *)x.w)[0]) == 0.8984375f);
+    ft_arena_destroy(x.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rt05_three_updates),    cmocka_unit_test(rt10_norm_counts_distinct_elements_once),
         cmocka_unit_test(replicas_do_not_count), cmocka_unit_test(rt05_any_number_of_ranks_gives_the_same_bits),
-        cmocka_unit_test(norms_have_no_decay),
+        cmocka_unit_test(norms_have_no_decay),   cmocka_unit_test(rt16_masters_keep_small_updates),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -248,6 +248,58 @@ static void rt18_the_same_run_is_the_same_bits_with_and_without_evaluation(void 
     for (int i = 0; i < 3; i++) free_result(&x[i]);
 }
 
+static void rt13_recompute_is_the_same_bits(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"model.recompute=off", "model.recompute=selective", "model.recompute=full"};
+    static const char *const precisions[] = {"model.precision=fp32", "model.precision=bf16"};
+    for (size_t p = 0; p < 2; p++) {
+        struct result x[3];
+        for (int i = 0; i < 3; i++) {
+            struct job j;
+            open_job(&j, 2, 19, "steps = 4\nmicro_batch = 2");
+            j.sets[0] = sets[i];
+            j.sets[1] = precisions[p];
+            j.n_sets = 2;
+            run_good(&j, &x[i]);
+            remove_tree(j.dir);
+        }
+        assert_true(same_bits(&x[0], &x[1]));
+        assert_true(same_bits(&x[0], &x[2]));
+        for (int i = 0; i < 3; i++) free_result(&x[i]);
+    }
+}
+
+/* bf16 with masters stays near fp32, and its exports are its masters: as fp32 not rounded, as base rounded once. */
+static void bf16_stays_near_fp32_and_exports_its_masters(void **state)
+{
+    (void)state;
+    struct result x[4];
+    static const char *const sets[][2] = {{"model.precision=fp32", "export.dtype=fp32"},
+                                          {"model.precision=bf16", "export.dtype=fp32"},
+                                          {"model.precision=bf16", "export.dtype=base"},
+                                          {"model.precision=bf16", "export.dtype=fp32"}};
+    for (int i = 0; i < 4; i++) {
+        struct job j;
+        open_job(&j, i == 3 ? 1 : 2, 19, "steps = 6\nmicro_batch = 2");
+        j.sets[0] = sets[i][0];
+        j.sets[1] = sets[i][1];
+        j.n_sets = 2;
+        run_good(&j, &x[i]);
+        remove_tree(j.dir);
+    }
+    int64_t unrounded = 0;
+    for (int k = 0; k < 6; k++)
+        for (int i = 1; i < 4; i++) assert_true(fabs(x[i].loss[k] - x[0].loss[k]) <= 1e-2 * x[0].loss[k]);
+    for (int64_t e = 0; e < x[1].n_weights; e++) {
+        const float once = ft_bf16_to_f32(ft_f32_to_bf16(x[1].weights[e]));
+        assert_true(x[2].weights[e] == once);
+        unrounded += once != x[1].weights[e];
+    }
+    assert_true(unrounded > x[1].n_weights / 2);
+    for (int i = 0; i < 4; i++) free_result(&x[i]);
+}
+
 static double eval_value(const struct result *x, const char *name, int step)
 {
     char head[64];
@@ -353,6 +405,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rt08_rt09_loss_norm_and_weights_at_every_split),
         cmocka_unit_test(rt18_the_same_run_is_the_same_bits_with_and_without_evaluation),
+        cmocka_unit_test(rt13_recompute_is_the_same_bits),
+        cmocka_unit_test(bf16_stays_near_fp32_and_exports_its_masters),
         cmocka_unit_test(rt09_evaluation_at_every_split),
         cmocka_unit_test(a_loss_that_is_not_finite_stops_with_3),
         cmocka_unit_test(patience_stops_and_the_best_is_exported),
