@@ -35,7 +35,8 @@ struct ft_list {
     size_t n;
 };
 
-/* A value (or "*": any value written, or "default": leaving the key out) that the pages specify and this build lacks. */
+/* A value (or "*": any value but the default, which a resolved job writes out; or "default": leaving the key out) that the pages
+ * specify and this build lacks. */
 struct ft_unbuilt {
     const char *value;
     const char *fix; /* "set packing = no" */

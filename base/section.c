@@ -33,14 +33,15 @@ static void check_built(const struct ft_section *s, const struct ft_field *f, co
             return;
         }
         if (!e || !strcmp(u->value, "default")) continue;
-        bool hit = !strcmp(u->value, "*") || !strcmp(u->value, e->value);
+        const bool any = !strcmp(u->value, "*"), is_default = !strcmp(e->value, f->def ? f->def : "");
+        bool hit = any ? !is_default : !strcmp(u->value, e->value);
         size_t n = strlen(u->value);
-        for (const char *c = e->value; f->list && !hit && *c; c += strcspn(c, ","), c += *c == ',') {
+        for (const char *c = e->value; f->list && !hit && !any && *c; c += strcspn(c, ","), c += *c == ',') {
             c += strspn(c, " \t");
             hit = !strncmp(c, u->value, n) && strspn(c + n, " \t") == strcspn(c + n, ",");
         }
         if (!hit) continue;
-        if (!strcmp(u->value, "*")) ft_faults_add(faults, FT_SEV_ERROR, e->at, s->name, f->name, "%s is not built yet", f->name);
+        if (any) ft_faults_add(faults, FT_SEV_ERROR, e->at, s->name, f->name, "%s is not built yet", f->name);
         else ft_faults_add(faults, FT_SEV_ERROR, e->value_at, s->name, f->name, "%s = %s is not built yet", f->name, u->value);
         if (u->fix) ft_fault_fix(faults, "%s", u->fix);
         return;

@@ -32,11 +32,14 @@ struct rank {
     int term_fd;
 };
 
-/* Faults that every rank of a machine finds alike are printed by the first of them. */
+/* Faults that every rank of a machine finds alike: the first of them speaks, the others are its victims. */
 static int refuse_faults(struct rank *r)
 {
     if (r->place.local_rank == 0) ft_cli_print_faults(&r->faults);
-    return FT_EXIT_REFUSED;
+    else
+        fprintf(stderr, "fttrain: rank %d ends because a peer ended: the first rank of this machine is refused too and says why\n",
+                r->place.rank);
+    return r->place.local_rank == 0 ? FT_EXIT_REFUSED : FT_EXIT_PEER;
 }
 
 static int exit_of(const struct rank *r, enum ft_code code, enum ft_train_end end)
@@ -148,12 +151,9 @@ static enum ft_code open_all(struct rank *r, struct ft_err *err)
         if (why.fix[0]) ft_fault_fix(&r->faults, "%s", why.fix);
     }
     const bool bad = r->faults.n_errors > 0;
-    if (bad) ft_fail(&why, FT_CONFIG, "refused");
-    enum ft_code code = ft_agree(r->comm, bad ? FT_CONFIG : FT_OK, bad ? &why : err);
-    if (bad || r->place.rank == 0) {
-        if (bad ? why.text[0] != 0 : !r->cli.quiet) ft_cli_print_faults(&r->faults);
-        if (bad) ft_fail(err, FT_CONFIG, "%s", ""); /* said */
-    }
+    if (bad) ft_fail(err, FT_CONFIG, "%s", ""); /* the faults say it */
+    enum ft_code code = ft_agree(r->comm, bad ? FT_CONFIG : FT_OK, err);
+    if (bad ? code != FT_RANK_FAILED : r->place.rank == 0 && !r->cli.quiet) ft_cli_print_faults(&r->faults);
     return code;
 }
 

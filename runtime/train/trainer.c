@@ -22,10 +22,8 @@ enum ft_code ft_agree(struct ft_comm *comm, enum ft_code own, struct ft_err *err
     int first = 0;
     while (!code && first < n && codes[first] == FT_OK) first++;
     free(codes);
-    if (own) {
-        if (!code && first < me && err) err->text[0] = 0; /* the first rank of those that failed speaks for all */
-        return own;
-    }
+    if (own && !code && first < me) return ft_fail(err, FT_RANK_FAILED, "rank %d was refused too and says why", first);
+    if (own) return own;
     if (code && err) *err = lost;
     if (!code && first < n) return ft_fail(err, FT_RANK_FAILED, "rank %d was refused", first);
     return code;

@@ -38,8 +38,8 @@ void ft_trainer_destroy(struct ft_trainer *t); /* NULL is fine */
 /* Updates applied so far: an error before the first is a refusal. */
 int64_t ft_trainer_step(const struct ft_trainer *t);
 
-/* All ranks learn whether one of them failed; every rank must call it with its own code (err: its own error). Returns own when it is
- * a failure (err's text becomes empty when a lower rank failed too: that one speaks), FT_RANK_FAILED when another rank failed. */
+/* All ranks learn whether one of them failed; every rank must call it with its own code (err: its own error). Returns own when this
+ * rank is the first that failed: it speaks. FT_RANK_FAILED on all others: they end because a peer ended. */
 enum ft_code ft_agree(struct ft_comm *comm, enum ft_code own, struct ft_err *err) FT_MUST_CHECK;
 
 #endif
