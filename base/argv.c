@@ -125,7 +125,7 @@ void ft_command_help(const char *prog, const struct ft_command *c, struct ft_buf
 }
 
 /* roff: a leading dot or quote starts a request, backslash and minus are special. */
-static void roff(struct ft_buf *out, const char *s)
+void ft_roff(struct ft_buf *out, const char *s)
 {
     for (bool start = true; *s; start = *s == '\n', s++) {
         if (start && (*s == '.' || *s == '\'')) ft_buf_adds(out, "\\&");
@@ -140,22 +140,22 @@ void ft_command_man(const char *prog, const struct ft_command *c, struct ft_buf 
     struct ft_buf line = {0};
     ft_buf_addf(&line, "%s %s %s", prog, c->name, c->usage);
     ft_buf_addf(out, ".SS ");
-    roff(out, line.data);
+    ft_roff(out, line.data);
     ft_buf_addc(out, '\n');
-    roff(out, c->summary);
+    ft_roff(out, c->summary);
     ft_buf_addc(out, '\n');
     if (c->text) {
         ft_buf_adds(out, ".PP\n");
-        roff(out, c->text);
+        ft_roff(out, c->text);
         ft_buf_addc(out, '\n');
     }
     for (size_t i = 0; i < c->n_options; i++) {
         ft_buf_clear(&line);
         option_head(&c->options[i], &line);
         ft_buf_adds(out, ".TP\n.B ");
-        roff(out, line.data);
+        ft_roff(out, line.data);
         ft_buf_addc(out, '\n');
-        roff(out, c->options[i].help);
+        ft_roff(out, c->options[i].help);
         ft_buf_addc(out, '\n');
     }
     ft_buf_fini(&line);

@@ -51,5 +51,7 @@ int ft_argv_next(struct ft_argv *a, const char **value, struct ft_err *err);
 
 void ft_command_help(const char *prog, const struct ft_command *c, struct ft_buf *out); /* text for --help */
 void ft_command_man(const char *prog, const struct ft_command *c, struct ft_buf *out);  /* a .SH/.TP part of a man page */
+/* Text for roff: what would be a request or an escape is made plain. */
+void ft_roff(struct ft_buf *out, const char *s);
 
 #endif

@@ -191,6 +191,6 @@ void ft_section_write_ini(const struct ft_section *s, struct ft_buf *out)
         const struct ft_field *f = &s->fields[i];
         ft_buf_addf(out, "; %s (", f->help ? f->help : f->name);
         ft_field_describe(f, out);
-        ft_buf_addf(out, ")\n; %s = %s\n", f->name, f->def ? f->def : "");
+        ft_buf_addf(out, ")\n; %s =%s%s\n", f->name, f->def ? " " : "", f->def ? f->def : "");
     }
 }

@@ -11,7 +11,7 @@ static bool check_order(const char *value, struct ft_buf *why)
     struct ft_mesh mesh = ft_mesh_make(1, 1, 1, 1);
     struct ft_err err;
     if (!ft_mesh_parse_order(value, &mesh, &err)) return true;
-    ft_buf_adds(why, err.text);
+    ft_buf_addf(why, "%s; %s", err.text, err.fix);
     return false;
 }
 

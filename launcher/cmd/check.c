@@ -1,0 +1,127 @@
+/* ftlaunch check: everything that can be found out before the start; all problems, not the first. At the head: the sections of the
+ * launcher, the plan, and what fttrain says of its own (with everything when the head is the node, else its sections only). */
+#include <string.h>
+
+#include "base/ini.h"
+#include "launcher/ask.h"
+#include "launcher/cmd/cmd.h"
+
+enum { OPT_N = 1 };
+static const struct ft_option options[] = {
+    {NULL, 'n', "N", "number of ranks (the world)", OPT_N},
+    FT_OPTION_SET,
+    FT_OPTION_JSON,
+    FT_OPTIONS_SHARED,
+};
+
+/* `fttrain check --json`; NULL and a note: why not. */
+static struct ft_json *ask_fttrain(struct ft_cmd *c, const struct ft_plan *plan)
+{
+    struct ft_json *answer = NULL;
+    struct ft_err err;
+    int status;
+    const char *fttrain = ft_find_fttrain(c->arena);
+    if (!fttrain) {
+        ft_faults_add(&c->faults, FT_SEV_NOTE, (struct ft_source){0}, NULL, NULL,
+                      "no fttrain beside ftlaunch or on PATH: the sections [model] to [export] are not checked");
+        return NULL;
+    }
+    struct ft_question q = {
+        .fttrain = fttrain, .word = "check", .files = c->words, .n_files = c->n_words, .sets = c->sets, .n_sets = c->n_sets};
+    if (!plan || plan->config->cluster.transport != FT_TRANSPORT_LOCAL) q.more[0] = "--shallow";
+    if (plan) q.more_set = ft_arena_printf(c->arena, "parallel.data=%d", plan->mesh.size[FT_AXIS_DP]);
+    if (!ft_ask_fttrain(&q, &answer, &status, &err)) {
+        ft_ask_take_faults(answer, &c->faults);
+        if (status == 0 || status == 2) return answer;
+        ft_fail(&err, FT_DATA, "'%s check' ended with status %d", fttrain, status);
+    }
+    ft_faults_add(&c->faults, FT_SEV_ERROR, (struct ft_source){0}, NULL, NULL, "%s", err.text);
+    return answer;
+}
+
+static void write_fault(struct ft_jw *w, const struct ft_fault *f)
+{
+    static const char *const names[] = {"error", "warning", "note"};
+    ft_jw_object(w);
+    ft_jw_kstr(w, "severity", names[f->severity]);
+    ft_jw_kstr(w, "file", f->at.file);
+    ft_jw_key(w, "line");
+    f->at.line ? ft_jw_int(w, f->at.line) : ft_jw_null(w);
+    ft_jw_key(w, "column");
+    f->at.column ? ft_jw_int(w, f->at.column) : ft_jw_null(w);
+    ft_jw_kstr(w, "section", f->section);
+    ft_jw_kstr(w, "key", f->key);
+    ft_jw_kstr(w, "text", f->text);
+    ft_jw_kstr(w, "fix", f->fix);
+    ft_jw_end(w);
+}
+
+static void print_json(const struct ft_cmd *c, const struct ft_json *answer)
+{
+    struct ft_buf out = {0};
+    struct ft_jw w = ft_jw_begin(&out);
+    ft_jw_object(&w);
+    ft_jw_kint(&w, "schema", 1);
+    ft_jw_key(&w, "faults");
+    ft_jw_array(&w);
+    for (size_t i = 0; i < c->faults.n; i++) write_fault(&w, &c->faults.v[i]);
+    ft_jw_end(&w);
+    ft_jw_key(&w, "facts");
+    if (ft_json_is(ft_json_get(answer, "facts"), FT_JSON_OBJECT)) {
+        ft_jw_value(&w, ft_json_get(answer, "facts"));
+    } else {
+        ft_jw_object(&w);
+        ft_jw_end(&w);
+    }
+    ft_jw_end(&w);
+    printf("%s\n", out.data);
+    ft_buf_fini(&out);
+}
+
+/* One line on stdout when nothing is wrong. */
+static void print_fine(const struct ft_cmd *c, const struct ft_plan *p, bool asked)
+{
+    printf("no fault: job %s, %d rank%s on %zu node%s, transport %s", p->name, p->world, p->world == 1 ? "" : "s", p->n_nodes,
+           p->n_nodes == 1 ? "" : "s", p->transport);
+    if (c->faults.n_warnings) printf(", %zu warning%s", c->faults.n_warnings, c->faults.n_warnings == 1 ? "" : "s");
+    puts(asked || !p->is_fttrain ? "" : " (the sections of fttrain are not checked)");
+}
+
+static int run(const struct ft_command *self, int argc, char **argv)
+{
+    struct ft_cmd c;
+    const char *value;
+    int n = 0;
+    ft_cmd_begin(&c, self, argc, argv);
+    for (int id; (id = ft_cmd_next(&c, &value)) > 0;) n = ft_cmd_ranks(&c, value);
+    if (c.done) return ft_cmd_end(&c);
+    if (!c.n_words && !c.argv.n_rest) {
+        struct ft_err err;
+        ft_fail(&err, FT_USAGE, "check needs a job file");
+        ft_fix(&err, "ftlaunch check JOB.ini");
+        ft_cmd_fail(&c, &err);
+        return ft_cmd_end(&c);
+    }
+    const struct ft_plan *p = ft_cmd_load_job(&c) ? ft_cmd_make_plan(&c, n) : NULL;
+    struct ft_json *answer = c.argv.n_rest ? NULL : ask_fttrain(&c, p);
+    ft_ini_sort_faults(c.ini, &c.faults);
+    if (c.json) print_json(&c, answer);
+    else ft_cmd_print_faults(&c);
+    c.status = c.faults.n_errors ? 2 : 0;
+    if (!c.status && !c.json && c.verbose >= 0) print_fine(&c, p, answer != NULL);
+    ft_json_destroy(answer);
+    return ft_cmd_end(&c);
+}
+
+static const struct ft_command command = {
+    .name = "check",
+    .usage = "JOB.ini… [--set SECTION.KEY=VALUE]… [-n N] [--json] [-- PROGRAM ARGS…]",
+    .summary = "everything that can be found out before the start; all problems",
+    .text = "Reads and plans the job, asks fttrain about its sections, and prints every problem in the order of files and lines.\n"
+            "Exit status 0: nothing is wrong; 2: something is.",
+    .options = options,
+    .n_options = sizeof options / sizeof *options,
+    .takes_rest = true,
+    .main = run,
+};
+const struct ft_cmd_ops ft_cmd_check = {&command, false};
