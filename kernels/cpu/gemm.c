@@ -1,7 +1,6 @@
-/* The only user of OpenBLAS. The library is opened at run time, with prototypes of our own, for two reasons: its kernels are
- * chosen in its constructor by tables of CPU models that are older than the CPU (0.3.21 takes AVX2 kernels on Zen 4 and Zen 5:
- * half the rate of its own AVX-512 ones, 129 against 245 GFLOP/s on Zen 5), and its own thread pool must never start. Both are
- * environment variables that must be set before the library comes in; they are put back right behind. */
+/* The only user of OpenBLAS. The library is opened at run time, with a prototype of our own: its constructor starts a pool of threads
+ * unless OPENBLAS_NUM_THREADS says 1 before it comes in (put back right behind), a machine without it gets a sentence instead of a
+ * loader error, and which kernels it takes stays the user's business (OPENBLAS_CORETYPE). */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,17 +21,6 @@ void ft_cpu_sgemm(const struct ft_kctx *k, int ta, int tb, int64_t m, int64_t n,
       (int)ldc);
 }
 
-/* The name of the kernels to ask for; NULL: the library's own choice is right. */
-static const char *better_core(void)
-{
-#if defined(__x86_64__)
-    if (__builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return "SkylakeX";
-#endif
-    return NULL;
-}
-
 static char *set_for_now(const char *name, const char *value)
 {
     const char *old = getenv(name);
@@ -50,11 +38,9 @@ static void put_back(const char *name, char *old)
 
 int ft_cpu_blas_open(struct ft_cpu_blas *b, char *why, size_t why_bytes)
 {
-    const char *core = getenv("OPENBLAS_CORETYPE") ? NULL : better_core();
-    char *threads = set_for_now("OPENBLAS_NUM_THREADS", "1"), *old = core ? set_for_now("OPENBLAS_CORETYPE", core) : NULL;
+    char *threads = set_for_now("OPENBLAS_NUM_THREADS", "1");
     b->library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     put_back("OPENBLAS_NUM_THREADS", threads);
-    if (core) put_back("OPENBLAS_CORETYPE", old);
     if (!b->library) {
         snprintf(why, why_bytes, "cannot open OpenBLAS: %s", dlerror());
         return 0;
