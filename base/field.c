@@ -242,7 +242,7 @@ static bool parse_one(const struct ft_field *f, const char *text, void *to, stru
 {
     const char *quoted = ft_quote(arena, text, strlen(text));
     bool is_text = f->type == FT_F_TEXT || f->type == FT_F_PATH;
-    if (!*text && !is_text) {
+    if (!*text && (!is_text || f->def)) {
         ft_buf_adds(why, "no value; wanted: ");
         add_wanted(f, why);
         return false;

@@ -70,7 +70,7 @@ struct ft_value {
     struct ft_source at;
 };
 
-/* An empty value ("key =") stands for nothing: NULL for TEXT and PATH, an empty list; other types refuse it.
+/* An empty value ("key =") stands for nothing: NULL for TEXT and PATH without a default, an empty list; else it is refused.
  * Fills *out (section->bytes, zeroed first) and values[n_fields] (may be NULL); every fault is recorded: unknown key (with the
  * nearest name), key twice in one file, wrong type, unit, range, value not built. Texts live in ini->arena. */
 void ft_section_read(const struct ft_section *s, const struct ft_ini *ini, void *out, struct ft_value *values,

@@ -56,6 +56,10 @@ static enum ft_code choose_world(const struct ft_placement_request *q, int64_t *
         return ft_fix(err, "nearest size: %lld", (long long)step);
     }
     int64_t world = q->world ? q->world : q->data ? step * q->data : have / step * step;
+    if (world > FT_MAX_WORLD) {
+        ft_fail(err, FT_CONFIG, "%lld ranks are more than the %d that one job can have", (long long)world, FT_MAX_WORLD);
+        return ft_fix(err, "name fewer nodes or slots");
+    }
     if (!world || world > have) return too_few(q, world ? world : step, have, err);
     *out = world;
     return FT_OK;

@@ -10,6 +10,8 @@
 #include "base/err.h"
 #include "topology/mesh.h"
 
+enum { FT_MAX_WORLD = 1 << 20 };
+
 struct ft_placement_request {
     const char *const *names; /* [n_nodes], for messages */
     const int *slots;         /* [n_nodes], >= 1 */

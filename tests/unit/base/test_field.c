@@ -154,6 +154,7 @@ static const struct {
     {"count = 0x4", 9, "'0x4'", NULL},
     {"count = 99999999999999999999", 9, "1..4096", NULL},
     {"count =", 8, "no value", NULL},
+    {"path =", 7, "no value", NULL},
     {"limit = 0", 9, "1 or more", NULL},
     {"limit = Auto", 9, "did you mean 'auto'", NULL},
     {"wait = 30", 8, "unit", NULL},

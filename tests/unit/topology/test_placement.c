@@ -38,6 +38,7 @@ static const struct {
     {"8 8", 2, 2, 0, 3, "tp-dp-pp", 0, "not divisible|nearest size: 4"},
     {"8 8", 2, 1, 2, 8, "tp-dp-pp", 0, "-n 8 is not tensor 2 x pipeline 1 x data 2 = 4|leave out -n"},
     {"8 8", 2, 1, 2, 4, "tp-dp-pp", 4, "4 0"},
+    {"4096 4096 1048576", 1, 1, 0, 0, "tp-dp-pp", 0, "1056768 ranks are more than the 1048576|fewer"},
     {"8", 1, 1, 0, 9, "tp-dp-pp", 0, "9 ranks are asked for (-n), but 1 node has room for 8|-n 8"},
 };
 
