@@ -5,7 +5,7 @@
 
 #include "runtime/data/cmd.h"
 
-static const struct ft_command *const commands[] = {&ft_cmd_encode, &ft_cmd_decode};
+static const struct ft_command *const commands[] = {&ft_cmd_encode, &ft_cmd_decode, &ft_cmd_render};
 
 int ft_cmd_usage(const struct ft_command *self, const struct ft_err *err)
 {
@@ -33,8 +33,7 @@ void ft_cmd_end_line(struct ft_buf *out, size_t from)
         if (c == 0xC2 && (unsigned char)s[i + 1] == 0x85) ft_buf_adds(&line, "\\u0085"), i++;
         else if (c == 0xE2 && (unsigned char)s[i + 1] == 0x80 && ((unsigned char)s[i + 2] & 0xFE) == 0xA8)
             ft_buf_addf(&line, "\\u202%x", (unsigned)(unsigned char)s[i + 2] & 0xF), i += 2;
-        else
-            ft_buf_addc(&line, s[i]);
+        else ft_buf_addc(&line, s[i]);
     }
     ft_buf_addc(&line, '\n');
     out->n = from;

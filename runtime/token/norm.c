@@ -69,7 +69,7 @@ static bool lowercase(const struct ft_text *in, struct ft_text *out)
 {
     ft_text_clear(out);
     for (size_t i = 0, k; i < in->n; i += k) {
-        uint32_t cp, low[2];
+        uint32_t cp, low[3];
         char s[4];
         k = (size_t)ft_utf8_decode(in->s + i, in->n - i, &cp);
         const int n = ft_to_lower(cp, low);

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "runtime/token/token.h"
+#include "runtime/token/unicode.h"
 
 /* ---- vocab.c: strings <-> ids ---- */
 struct ft_vocab {
@@ -89,15 +90,9 @@ static inline uint32_t ft_text_to(const struct ft_text *t, size_t i) { return t-
 void ft_text_copy(struct ft_text *t, const struct ft_text *src, size_t a, size_t b);
 
 /* ---- unicode.c: the only file that knows utf8proc ---- */
-bool ft_is_space(uint32_t cp);       /* White_Space */
-bool ft_is_numeric(uint32_t cp);     /* N* */
-bool ft_is_word(uint32_t cp);        /* \w of the reference: letters, marks, decimal digits, connectors */
-bool ft_is_mark(uint32_t cp);        /* M* */
-bool ft_is_punctuation(uint32_t cp); /* ASCII punctuation or P* */
 enum ft_nf { FT_NFC, FT_NFD, FT_NFKC, FT_NFKD };
 /* Normalises in into out; false: nothing would change (out is untouched). */
 bool ft_normal_form(enum ft_nf form, const struct ft_text *in, struct ft_text *out);
-int ft_to_lower(uint32_t cp, uint32_t out[2]); /* full, locale-free; number of code points */
 
 /* ---- regex.c: the only file that knows PCRE2 ---- */
 struct ft_regex;

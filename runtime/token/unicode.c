@@ -93,13 +93,76 @@ bool ft_is_punctuation(uint32_t cp)
     return c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO;
 }
 
-int ft_to_lower(uint32_t cp, uint32_t out[2])
+bool ft_is_cased(uint32_t cp)
+{
+    const utf8proc_category_t c = category(cp);
+    return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
+}
+
+bool ft_is_printable(uint32_t cp)
+{
+    if (cp == ' ') return true;
+    const utf8proc_category_t c = category(cp);
+    return c != UTF8PROC_CATEGORY_CN && c < UTF8PROC_CATEGORY_ZS;
+}
+
+int ft_to_lower(uint32_t cp, uint32_t out[3])
 {
     if (cp == 0x130) {
         out[0] = 'i', out[1] = 0x307;
         return 2;
     }
-    out[0] = (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
+    out[0] = cp == 0x1C89 ? 0x1C8A : (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
+    return 1;
+}
+
+/* The letters whose upper case is several letters (SpecialCasing.txt, unconditional, those in use). */
+static int special_upper(uint32_t cp, bool title, uint32_t out[3])
+{
+    static const struct {
+        uint32_t cp, upper[3], title[3];
+        int n;
+    } rows[] = {
+        {0xDF, {'S', 'S'}, {'S', 's'}, 2},
+        {0x149, {0x2BC, 'N'}, {0x2BC, 'N'}, 2},
+        {0x1F0, {'J', 0x30C}, {'J', 0x30C}, 2},
+        {0x390, {0x399, 0x308, 0x301}, {0x399, 0x308, 0x301}, 3},
+        {0x3B0, {0x3A5, 0x308, 0x301}, {0x3A5, 0x308, 0x301}, 3},
+        {0x587, {0x535, 0x552}, {0x535, 0x582}, 2},
+        {0x1E96, {'H', 0x331}, {'H', 0x331}, 2},
+        {0x1E97, {'T', 0x308}, {'T', 0x308}, 2},
+        {0x1E98, {'W', 0x30A}, {'W', 0x30A}, 2},
+        {0x1E99, {'Y', 0x30A}, {'Y', 0x30A}, 2},
+        {0x1E9A, {'A', 0x2BE}, {'A', 0x2BE}, 2},
+        {0xFB00, {'F', 'F'}, {'F', 'f'}, 2},
+        {0xFB01, {'F', 'I'}, {'F', 'i'}, 2},
+        {0xFB02, {'F', 'L'}, {'F', 'l'}, 2},
+        {0xFB03, {'F', 'F', 'I'}, {'F', 'f', 'i'}, 3},
+        {0xFB04, {'F', 'F', 'L'}, {'F', 'f', 'l'}, 3},
+        {0xFB05, {'S', 'T'}, {'S', 't'}, 2},
+        {0xFB06, {'S', 'T'}, {'S', 't'}, 2},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].cp == cp) {
+            memcpy(out, title ? rows[i].title : rows[i].upper, sizeof rows[i].upper);
+            return rows[i].n;
+        }
+    return 0;
+}
+
+int ft_to_upper(uint32_t cp, uint32_t out[3])
+{
+    const int n = special_upper(cp, false, out);
+    if (n) return n;
+    out[0] = (uint32_t)utf8proc_toupper((utf8proc_int32_t)cp);
+    return 1;
+}
+
+int ft_to_title(uint32_t cp, uint32_t out[3])
+{
+    const int n = special_upper(cp, true, out);
+    if (n) return n;
+    out[0] = (uint32_t)utf8proc_totitle((utf8proc_int32_t)cp);
     return 1;
 }
 
@@ -241,4 +304,13 @@ bool ft_normal_form(enum ft_nf form, const struct ft_text *in, struct ft_text *o
     flush(&u, composed, out);
     free(u.v);
     return true;
+}
+
+void ft_nfc(const char *s, size_t n, struct ft_buf *out)
+{
+    struct ft_text in = {0}, to = {0};
+    ft_text_borrow(&in, s, n, 0);
+    const bool changed = ft_normal_form(FT_NFC, &in, &to);
+    ft_buf_add(out, changed ? to.s : s, changed ? to.n : n);
+    ft_text_fini(&to);
 }
