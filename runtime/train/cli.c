@@ -25,6 +25,12 @@ static int take(struct ft_cli *cli, int id, const char *value, struct ft_err *er
     case FT_OPT_FIT: cli->fit = true; return -1;
     case FT_OPT_OUT: cli->out = value; return -1;
     case FT_OPT_DTYPE: cli->dtype = value; return -1;
+    case FT_OPT_MEMORY:
+        if (!ft_parse_i64(value, 1, INT64_MAX / 2, &cli->memory)) {
+            ft_fail(err, FT_USAGE, "--memory wants a number of bytes, found '%s'", value);
+            return FT_EXIT_REFUSED;
+        }
+        return -1;
     case FT_OPT_WORLD:
         if (!ft_parse_i64(value, 1, 1 << 20, &n)) {
             ft_fail(err, FT_USAGE, "--world wants a number of ranks, found '%s'", value);

@@ -18,6 +18,7 @@ enum {
     FT_OPT_VERBOSE,
     FT_OPT_WORLD,
     FT_OPT_FIT,
+    FT_OPT_MEMORY,
     FT_OPT_OUT,
     FT_OPT_DTYPE
 };
@@ -28,7 +29,8 @@ struct ft_cli {
     const char **sets;
     size_t n_sets;
     bool json, shallow, quiet, verbose, fit;
-    int world; /* --world; 0: not given */
+    int world;      /* --world; 0: not given */
+    int64_t memory; /* --memory, bytes of one rank; 0: not given */
     const char *out, *dtype;
 };
 

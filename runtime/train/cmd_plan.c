@@ -30,7 +30,20 @@ static void write_names(struct ft_jw *w, const char *key, const struct ft_setup 
     ft_jw_end(w);
 }
 
-static void write_plan(struct ft_jw *w, const struct ft_job_config *job, const struct ft_setup *s, struct ft_faults *faults)
+static const char *const recomputes[] = {"off", "selective", "full"};
+
+/* What --fit changed, as --set would: {} when the job fits as it is. */
+static void write_fit(struct ft_jw *w, const struct ft_setup *s, const struct ft_fit *f)
+{
+    ft_jw_key(w, "fit");
+    ft_jw_object(w);
+    if (f->micro_batch != s->job->train.micro_batch) ft_jw_kint(w, "train.micro_batch", f->micro_batch);
+    if (f->recompute != s->job->model.recompute) ft_jw_kstr(w, "model.recompute", recomputes[f->recompute]);
+    ft_jw_end(w);
+}
+
+static void write_plan(struct ft_jw *w, const struct ft_job_config *job, const struct ft_setup *s, const struct ft_fit *fit,
+                       struct ft_faults *faults)
 {
     ft_faults_sort(faults);
     const char *why = NULL;
@@ -71,6 +84,7 @@ static void write_plan(struct ft_jw *w, const struct ft_job_config *job, const s
         ft_jw_kint(w, "accumulation", s->layout.accumulation);
         ft_jw_kint(w, "data", s->layout.deal.data);
         ft_jw_end(w);
+        if (fit) write_fit(w, s, fit);
         write_names(w, "decay", s, true);
         write_names(w, "no_decay", s, false);
     }
@@ -115,22 +129,52 @@ static void print_plan(struct ft_buf *b, const struct ft_setup *s)
                     c->attn_drop);
 }
 
+/* Plans again with what fits; the job keeps what was written, so that the difference can be told. */
+static void replan(struct ft_setup *s, const struct ft_fit *f, struct ft_faults *faults)
+{
+    struct ft_job_config *job = ft_arena_alloc(s->arena, sizeof *job);
+    *job = *s->job;
+    job->train.micro_batch = f->micro_batch;
+    job->model.recompute = f->recompute;
+    struct ft_setup with;
+    struct ft_job_layout layout = s->layout;
+    layout.deal.micro = f->micro_batch;
+    layout.accumulation = layout.deal.global_batch / (f->micro_batch * layout.deal.data);
+    ft_setup_init(&with, job, &layout, 0);
+    ft_setup_model(&with, faults);
+    s->memory = with.memory;
+    s->layout = layout;
+    ft_setup_fini(&with);
+}
+
+static int64_t available(const struct ft_cli *cli, const struct ft_place *place)
+{
+    return cli->memory ? cli->memory : ft_memory_available() / (place->local_world > 0 ? place->local_world : 1);
+}
+
 static int plan(const struct ft_cli *cli, struct ft_job_config *job, struct ft_faults *faults, const struct ft_place *place)
 {
     struct ft_job_layout layout;
     struct ft_setup s;
+    struct ft_fit fit = {0};
     ft_job_layout(job, cli->world ? cli->world : place->world > 1 ? place->world : 0, &layout, faults);
     if (!layout.accumulation) layout.mesh = ft_mesh_make(1, 1, 1, 1);
     ft_setup_init(&s, job, &layout, 0);
     if (!faults->n_errors) ft_setup_model(&s, faults);
+    const bool fits = !s.has_model || !cli->fit || ft_setup_fit(&s, available(cli, place), &fit);
+    if (fits && fit.changed) replan(&s, &fit, faults);
+    if (!fits || (s.has_model && cli->memory)) ft_setup_check_memory(&s, available(cli, place), faults);
     const bool bad = faults->n_errors > 0;
     struct ft_buf out = {0};
     if (cli->json) {
         struct ft_jw w = ft_jw_begin(&out);
-        write_plan(&w, job, &s, faults);
+        write_plan(&w, job, &s, cli->fit && fits ? &fit : NULL, faults);
         ft_buf_addc(&out, '\n');
     } else {
         ft_cli_print_faults(faults);
+        if (!bad && fit.changed)
+            ft_buf_addf(&out, "fit     changed: micro_batch = %lld, recompute = %s\n", (long long)fit.micro_batch,
+                        recomputes[fit.recompute]);
         if (!bad) print_plan(&out, &s);
     }
     ft_cli_print(&out);

@@ -34,7 +34,14 @@ static const struct ft_option train_options[] = {OPT_SET, OPT_QUIET, OPT_VERBOSE
 static const struct ft_option check_options[] = {
     OPT_SET,   OPT_JSON,  {"shallow", 0, NULL, "sections only: no model, data or device is opened", FT_OPT_SHALLOW},
     OPT_WORLD, OPT_QUIET, OPT_VERBOSE};
-static const struct ft_option plan_options[] = {OPT_SET, OPT_JSON, OPT_WORLD, OPT_QUIET, OPT_VERBOSE};
+static const struct ft_option plan_options[] = {
+    OPT_SET,
+    OPT_JSON,
+    OPT_WORLD,
+    {"fit", 0, NULL, "take micro_batch and recompute down, in this order, until a rank fits", FT_OPT_FIT},
+    {"memory", 0, "BYTES", "what a rank may take (what is free on this machine, shared by its ranks)", FT_OPT_MEMORY},
+    OPT_QUIET,
+    OPT_VERBOSE};
 static const struct ft_option fields_options[] = {OPT_JSON};
 static const struct ft_option model_options[] = {
     OPT_JSON,
@@ -57,8 +64,8 @@ static const struct ft_command commands[] = {
      train_options, N(train_options), false, ft_train_main},
     {"check", "[JOB.ini…] [--json] [--shallow]", "everything that can be found out before a run", NULL, check_options,
      N(check_options), false, ft_check_main},
-    {"plan", "[JOB.ini…] [--json] [--world N]", "mesh, batch arithmetic and memory of a job", NULL, plan_options, N(plan_options),
-     false, ft_plan_main},
+    {"plan", "[JOB.ini…] [--json] [--world N] [--fit] [--memory BYTES]", "mesh, batch arithmetic and memory of a job", NULL,
+     plan_options, N(plan_options), false, ft_plan_main},
     {"fields", "[--json]", "the keys of the sections that fttrain reads", NULL, fields_options, N(fields_options), false,
      ft_fields_main},
     {"data", "check|show|prepare|encode|decode|render …", "training data: faults by file and line, what the model will see", NULL,

@@ -164,64 +164,6 @@ void ft_setup_data(struct ft_setup *s, struct ft_faults *faults)
     count_updates(s);
 }
 
-/* What a rank would need with other settings of the same global batch. */
-static int64_t total_with(const struct ft_setup *s, int64_t micro, int recompute, int data)
-{
-    struct ft_model_options o = s->options;
-    o.max_tokens = micro * s->seq_len;
-    o.recompute = recompute;
-    struct ft_arena *arena = ft_arena_create();
-    const struct ft_buckets b = ft_memory_buckets(s->rows, s->n_rows, data, 0, arena);
-    const struct ft_memory m = ft_memory_plan(&b, &o, s->memory.best > 0);
-    ft_arena_destroy(arena);
-    return ft_memory_total(&m);
-}
-
-static void advise(struct ft_buf *out, const char *what, int64_t bytes)
-{
-    ft_buf_addf(out, "%s%s (", out->n ? "; " : "", what);
-    ft_bytes_text(bytes, out);
-    ft_buf_addc(out, ')');
-}
-
-void ft_setup_check_memory(const struct ft_setup *s, int64_t available, struct ft_faults *faults)
-{
-    const int64_t need = ft_memory_total(&s->memory);
-    if (!s->has_model || available <= 0 || need <= available) return;
-    const struct ft_memory *m = &s->memory;
-    const struct {
-        const char *name;
-        int64_t bytes;
-    } live[] = {{"weights", m->weights},         {"gradients", m->gradients}, {"optimizer", m->master + m->moments},
-                {"activations", m->activations}, {"logits", m->logits},       {"buffers", m->buffers + m->best}};
-    struct ft_buf text = {0}, fix = {0};
-    ft_buf_adds(&text, "one rank needs ");
-    ft_bytes_text(need, &text);
-    ft_buf_adds(&text, " of memory, ");
-    ft_bytes_text(available, &text);
-    ft_buf_adds(&text, " are free:");
-    for (size_t i = 0; i < sizeof live / sizeof *live; i++) {
-        ft_buf_addf(&text, "%s %s ", i ? "," : "", live[i].name);
-        ft_bytes_text(live[i].bytes, &text);
-    }
-    const int64_t micro = s->layout.deal.micro;
-    const int d = (int)s->layout.deal.data;
-    if (micro > 1) {
-        char what[64];
-        (void)snprintf(what, sizeof what, "micro_batch = 1, accumulation %lld", (long long)(s->layout.deal.global_batch / d));
-        advise(&fix, what, total_with(s, 1, s->options.recompute, d));
-    }
-    if (s->layout.deal.global_batch % (micro * d * 2) == 0) {
-        char what[64];
-        (void)snprintf(what, sizeof what, "%d data ranks on more machines", d * 2);
-        advise(&fix, what, total_with(s, micro, s->options.recompute, d * 2));
-    }
-    ft_job_fault(s->job, faults, FT_SEV_ERROR, FT_JOB_TRAIN, "micro_batch", "%s", text.data);
-    if (fix.n) ft_fault_fix(faults, "with the same global batch: %s", fix.data);
-    ft_buf_fini(&text);
-    ft_buf_fini(&fix);
-}
-
 void ft_setup_warn(const struct ft_setup *s, struct ft_faults *faults)
 {
     const struct ft_train_fields *t = &s->job->train;

@@ -47,6 +47,14 @@ void ft_setup_data(struct ft_setup *s, struct ft_faults *faults);
 /* Does it fit? available: bytes that this rank may take; 0: not known. A fault with the numbers and with settings that keep the global
  * batch, when it does not. */
 void ft_setup_check_memory(const struct ft_setup *s, int64_t available, struct ft_faults *faults);
+/* The first of micro_batch / 2, / 4, … 1 (accumulation grows, the global batch stays) and then recompute selective, full that fits;
+ * both unchanged when the job fits as it is. false: nothing of this is enough. */
+struct ft_fit {
+    int64_t micro_batch;
+    int recompute; /* enum ft_recompute */
+    bool changed;
+};
+bool ft_setup_fit(const struct ft_setup *s, int64_t available, struct ft_fit *out);
 /* A sentence for each thing worth a warning before update 1 (rates, warm-up, number of updates), as warnings. */
 void ft_setup_warn(const struct ft_setup *s, struct ft_faults *faults);
 

@@ -123,6 +123,15 @@ expect 2 'wrong.jsonl:1' 'ids-labels-length' 'wrong.jsonl:2' 'json' 'wrong.jsonl
 echo '{"input_ids": [1, 2, 3], "labels": [-100, -100, -100]}' >"$tmp/untrained.jsonl"
 expect 2 -- "$f" check "$job" --set data.train="$tmp/untrained.jsonl"
 
+# memory: what does not fit is refused with numbers, --fit finds what does
+big="--set train.global_batch=64 --set train.micro_batch=64"
+expect 2 'one rank needs' 'are free' 'with the same global batch: micro_batch = 1, accumulation 64' 'recompute = full' -- \
+    "$f" plan "$job" $big --memory 36000000
+expect 0 'fit     changed: micro_batch = ' 'global batch 64' -- "$f" plan "$job" $big --memory 36000000 --fit
+expect 0 '"fit":{"train.micro_batch":' -- "$f" plan --json "$job" $big --memory 36000000 --fit
+expect 0 '"fit":{}' -- "$f" plan --json "$job" $big --memory 4000000000 --fit
+expect 2 'one rank needs' -- "$f" plan "$job" $big --memory 1000000 --fit
+
 # tables
 expect 0 '"name":"train"' '"name":"global_batch"' '"type":"enum"' '"values":["constant","linear","cosine","wsd"]' -- "$f" fields --json
 expect 0 '[checkpoint]' 'global_batch = 16' -- "$f" fields
