@@ -172,9 +172,9 @@ static void from_slurm(struct reading *r, struct ft_place *p)
     p->local_rank = number(r, "SLURM_LOCALID", 0, FT_MAX_SLOTS - 1, 0);
     if (r->code) return;
     p->local_world = tasks && node >= 0 ? ft_slurm_tasks_of(tasks, node) : p->local_rank + 1;
-    if (p->local_rank >= p->local_world) {
-        r->code = ft_fail(r->err, FT_CONFIG, "SLURM_LOCALID=%d does not fit SLURM_STEP_TASKS_PER_NODE=%s on node %d", p->local_rank,
-                          tasks ? ft_quote(r->arena, tasks, strlen(tasks)) : "''", node);
+    if (p->local_rank >= p->local_world || p->local_world > p->world) {
+        r->code = ft_fail(r->err, FT_CONFIG, "SLURM_LOCALID=%d does not fit SLURM_STEP_TASKS_PER_NODE=%s on node %d of %d tasks",
+                          p->local_rank, tasks ? ft_quote(r->arena, tasks, strlen(tasks)) : "''", node, p->world);
         return;
     }
     p->node_rank = node >= 0 ? node : p->rank;

@@ -235,7 +235,8 @@ static void test_set(void **state)
     assert_string_equal(ft_ini_find(ini, "nodes", "a.b")->value, "slots=4");
     assert_string_equal(ft_ini_find(ini, "env n[1-2]", "x.X.Y")->value, "z");
     assert_string_equal(ft_ini_find(ini, "env", "X")->value, "");
-    static const char *const wrong[] = {"", "x", "a.b", "a=b", "=", ".=", "a.=1", ".b=1", "a b=c.d", "a.b=1\n2", "a.b=1 ;2", "env.#x=1", "env.;x=1"};
+    static const char *const wrong[] = {"",     "x",       "a.b",      "a=b",      "=",        ".=",      "a.=1",
+                                        ".b=1", "a b=c.d", "a.b=1\n2", "a.b=1 ;2", "env.#x=1", "env.;x=1"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         size_t before = faults.n_errors;
         ft_ini_set(ini, wrong[i], &faults);
