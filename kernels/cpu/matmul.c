@@ -2,8 +2,9 @@
  * into the worker's scratch, so products and sums are fp32 and C is rounded once. */
 #include "kernels/cpu/ops.h"
 
-/* A tile is at most TILE_M x TILE_N, split evenly; large enough that BLAS packs little, small enough that threads share. */
-enum { TILE_M = 192, TILE_N = 384 };
+/* About this many multiply-adds a tile: enough tiles for many threads, few enough that BLAS packs little. At most MOST tiles in all
+ * and none narrower than LEAST. */
+enum { TILE_WORK = 32 << 20, MOST = 128, LEAST = 48 };
 
 struct job {
     struct ft_kctx *k;
@@ -49,7 +50,6 @@ static void tile(void *arg, int64_t piece, void *scratch)
     const struct job *w = arg;
     const struct ft_gemm *g = w->g;
     const int64_t i0 = piece / w->nn * w->tm, j0 = piece % w->nn * w->tn, m = min64(w->tm, g->m - i0), n = min64(w->tn, g->n - j0);
-    if (m <= 0 || n <= 0) return;
     float *tmp = scratch, *c = (float *)g->c + i0 * g->ldc + j0;
     int64_t ldc = g->ldc;
     if (g->c_type != FT_F32) {
@@ -70,20 +70,36 @@ static void tile(void *arg, int64_t piece, void *scratch)
         for (int64_t i = 0; i < m; i++) narrow(c + i * n, n, (uint16_t *)g->c + (i0 + i) * g->ldc + j0);
 }
 
-static int64_t even(int64_t n, int64_t most, int64_t *parts)
+/* Cuts m x n into w->nm x w->nn tiles, a function of the shape alone. Each row of tiles packs its part of B again and each column its part
+ * of A: of the cuts with enough tiles the one with the least packing. */
+static void cut(struct job *w, int64_t m, int64_t n, int64_t k)
 {
-    *parts = max64(1, ceil_div(n, most));
-    return ceil_div(ceil_div(n, *parts), 16) * 16;
+    const int64_t want = min64(MOST, max64(1, m * n / (TILE_WORK / max64(k, 1) + 1)));
+    int64_t best = INT64_MAX;
+    w->nm = w->nn = 1;
+    for (int64_t nm = 1; nm <= want && (nm == 1 || m / nm >= LEAST); nm++) {
+        const int64_t nn = min64(ceil_div(want, nm), max64(1, n / LEAST)), packed = nn * m + nm * n;
+        if (packed >= best) continue;
+        best = packed;
+        w->nm = nm;
+        w->nn = nn;
+    }
+    w->tm = ceil_div(ceil_div(m, w->nm), 16) * 16;
+    w->tn = ceil_div(ceil_div(n, w->nn), 16) * 16;
+    w->nm = ceil_div(m, w->tm);
+    w->nn = ceil_div(n, w->tn);
 }
 
 void ISA(gemm)(struct ft_kctx *k, const struct ft_gemm *g)
 {
     if (g->m <= 0 || g->n <= 0) return;
     struct job w = {.k = k, .g = g};
-    w.tm = even(g->m, TILE_M, &w.nm);
-    w.tn = even(g->n, TILE_N, &w.nn);
-    int64_t most = 0, scratch = 0;
-    for (int t = 0; t < g->n_terms; t++) most = max64(most, g->term[t].k);
+    int64_t most = 0, sum = 0, scratch = 0;
+    for (int t = 0; t < g->n_terms; t++) {
+        most = max64(most, g->term[t].k);
+        sum += g->term[t].k;
+    }
+    cut(&w, g->m, g->n, sum);
     if (g->c_type != FT_F32) scratch += w.tm * w.tn;
     if (g->ab_type != FT_F32) scratch += (w.tm + w.tn) * max64(most, 1);
     ft_cpu_parallel(k, w.nm * w.nn, scratch * (int64_t)sizeof(float), tile, &w);
