@@ -135,7 +135,7 @@ struct ft_value ft_slice(struct ft_eval *e, struct ft_value of, const struct ft_
     if (of.type != FT_V_STRING && of.type != FT_V_LIST && of.type != FT_V_TUPLE) return ft_v_undefined("slice");
     if (of.type == FT_V_STRING && !ft_eval_step(e, line, of.n)) return of;
     const int64_t n = ft_length_of(of);
-    int64_t step = 1, from, to, x;
+    int64_t step = 1, from, to, x = 0;
     if (bound(e, part[2], line, &x)) step = x;
     if (step == 0) return ft_fail_eval(e, line, "slice step cannot be zero");
     from = step > 0 ? 0 : n - 1, to = step > 0 ? n : -1;
