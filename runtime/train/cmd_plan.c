@@ -120,7 +120,7 @@ static void print_plan(struct ft_buf *b, const struct ft_setup *s)
     print_part(b, "optimizer", m->master + m->moments);
     print_part(b, "activations", m->activations);
     print_part(b, "logits", m->logits);
-    print_part(b, "buffers", m->buffers + m->best);
+    print_part(b, "buffers", m->buffers);
     print_part(b, "library", m->library);
     ft_buf_addf(b, "\ndecay   %lld tensors with %lld elements; the other %lld (norms, biases) have none\n", (long long)n_decayed,
                 (long long)decayed, (long long)((int64_t)s->n_rows - n_decayed));

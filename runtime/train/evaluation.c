@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "runtime/train/saving.h"
 #include "runtime/train/trainer_state.h"
 
 /* Sum of cross-entropies and number of targets over some rows of a set, over all ranks. */
@@ -101,20 +102,12 @@ static enum ft_code measure_set(struct ft_trainer *t, const struct ft_dataset *s
     return code;
 }
 
-static void keep_best(struct ft_trainer *t)
-{
-    t->best_is_now = true;
-    for (size_t i = 0; t->best && i < t->s->buckets.n_pieces; i++) {
-        const struct ft_piece *p = &t->s->buckets.pieces[i];
-        memcpy(t->best + p->state, ft_optimizer_masters(&t->optim, p), (size_t)(p->to - p->from) * sizeof(float));
-    }
-}
-
-static enum ft_code evaluate_valid(struct ft_trainer *t, struct ft_err *err)
+static enum ft_code evaluate_valid(struct ft_trainer *t, bool *best, struct ft_err *err)
 {
     struct files f = {0};
     enum ft_code code = measure_set(t, t->s->valid, &f, err);
-    if (!code && ft_best_judge(&t->judge, mean(f.all), t->k, t->s->job->eval.min_delta)) keep_best(t);
+    *best = !code && ft_best_judge(&t->judge, mean(f.all), t->k, t->s->job->eval.min_delta);
+    if (*best) t->best_is_now = true;
     for (size_t i = 0; !code && f.n > 1 && i < f.n; i++) {
         struct ft_buf name = {0};
         ft_buf_addf(&name, "valid/%s", ft_dataset_file_name(t->s->valid, i));
@@ -150,13 +143,13 @@ static void say_stop(const struct ft_trainer *t)
            falls ? "; fewer epochs, more weight decay, dropout, a smaller rank, or more and more varied data help" : "");
 }
 
-enum ft_code ft_trainer_evaluate(struct ft_trainer *t, bool *stop, struct ft_err *err)
+enum ft_code ft_trainer_evaluate(struct ft_trainer *t, bool *stop, bool *best, struct ft_err *err)
 {
-    *stop = false;
+    *stop = *best = false;
     t->evaluated_at = t->k;
     ft_comm_note(t->o.comm, "evaluation");
     const int64_t patience = t->s->job->eval.patience;
-    enum ft_code code = t->s->valid ? evaluate_valid(t, err) : FT_OK;
+    enum ft_code code = t->s->valid ? evaluate_valid(t, best, err) : FT_OK;
     if (!code && t->s->general) code = evaluate_general(t, err);
     if (code) return code;
     /* every rank has the same sums, but rank 0 decides: all stop in the same step */
@@ -169,12 +162,17 @@ enum ft_code ft_trainer_evaluate(struct ft_trainer *t, bool *stop, struct ft_err
 
 enum ft_code ft_trainer_restore_best(struct ft_trainer *t, struct ft_err *err)
 {
-    if (!t->best || !t->judge.best_step || t->best_is_now) return FT_OK;
-    for (size_t i = 0; i < t->s->buckets.n_pieces; i++) {
-        const struct ft_piece *p = &t->s->buckets.pieces[i];
-        memcpy(ft_optimizer_masters(&t->optim, p), t->best + p->state, (size_t)(p->to - p->from) * sizeof(float));
-        ft_optimizer_round(&t->optim, p);
+    if (!t->s->job->eval.restore_best || !t->judge.best_step || t->best_is_now) return FT_OK;
+    bool there = false;
+    enum ft_code code = ft_saving_load_best(t, &there, err);
+    if (code) return ft_wrap(err, "bringing back the best weights, of step %lld", (long long)t->judge.best_step);
+    if (!there) {
+        if (ft_trainer_speaks(t))
+            ft_log(FT_LOG_WARN, "eval", "the best weights, of step %lld, were not saved: those of step %lld are exported",
+                   (long long)t->judge.best_step, (long long)t->k);
+        return FT_OK;
     }
+    for (size_t i = 0; i < t->s->buckets.n_pieces; i++) ft_optimizer_round(&t->optim, &t->s->buckets.pieces[i]);
     t->best_is_now = true;
     return ft_gradsync_gather(&t->sync, err);
 }

@@ -33,7 +33,7 @@ static const struct ft_unbuilt no_cuda[] = {{"cuda", "set device = cpu"}, {NULL,
 static const struct ft_unbuilt no_engines[] = {{"mpi", "set collectives = auto"}, {"nccl", "set collectives = auto"}, {NULL, NULL}};
 static const struct ft_unbuilt no_adapter[] = {{"adapter", "set what = full"}, {"merged", "set what = full"}, {NULL, NULL}};
 static const struct ft_unbuilt no_lora_key[] = {{"*", "set [train] method = full and leave [lora] out"}, {NULL, NULL}};
-static const struct ft_unbuilt no_checkpoint[] = {{"*", "leave [checkpoint] out"}, {NULL, NULL}};
+static const struct ft_unbuilt no_async[] = {{"yes", "set async = no"}, {NULL, NULL}};
 
 #define AT(member) offsetof(struct ft_model_fields, member)
 static const struct ft_field model_rows[] = {
@@ -353,17 +353,12 @@ static bool check_every(const char *value, struct ft_buf *why)
 
 #define AT(member) offsetof(struct ft_checkpoint_fields, member)
 static const struct ft_field checkpoint_rows[] = {
-    {.name = "dir",
-     .type = FT_F_PATH,
-     .at = AT(dir),
-     .unbuilt = no_checkpoint,
-     .help = "where checkpoints are written (RUN_DIR/checkpoints)"},
+    {.name = "dir", .type = FT_F_PATH, .at = AT(dir), .help = "where checkpoints are written (RUN_DIR/checkpoints)"},
     {.name = "every",
      .type = FT_F_TEXT,
      .def = "30m",
      .at = AT(every),
      .check = check_every,
-     .unbuilt = no_checkpoint,
      .help = "save after so many updates, or so much time (30m)"},
     {.name = "keep",
      .type = FT_F_INT,
@@ -371,32 +366,23 @@ static const struct ft_field checkpoint_rows[] = {
      .min = 0,
      .max = 1e9,
      .at = AT(keep),
-     .unbuilt = no_checkpoint,
      .help = "how many checkpoints stay; 0: all"},
     {.name = "resume",
      .type = FT_F_TEXT,
      .def = "auto",
      .at = AT(resume),
-     .unbuilt = no_checkpoint,
      .help = "auto: the newest valid one; never; a step; a path"},
-    {.name = "async",
-     .type = FT_F_BOOL,
-     .def = "no",
-     .at = AT(async),
-     .unbuilt = no_checkpoint,
-     .help = "write while training goes on"},
+    {.name = "async", .type = FT_F_BOOL, .def = "no", .at = AT(async), .unbuilt = no_async, .help = "write while training goes on"},
     {.name = "on_error",
      .type = FT_F_ENUM,
      .values = on_errors,
      .def = "continue",
      .at = AT(on_error),
-     .unbuilt = no_checkpoint,
      .help = "when a save fails"},
     {.name = "accept",
      .type = FT_F_TEXT,
      .list = true,
      .at = AT(accept),
-     .unbuilt = no_checkpoint,
      .help = "keys that may differ from the checkpoint's (train.lr, data, …)"},
 };
 #undef AT

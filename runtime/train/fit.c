@@ -11,7 +11,7 @@ static int64_t total_with(const struct ft_setup *s, int64_t micro, int recompute
     o.recompute = recompute;
     struct ft_arena *arena = ft_arena_create();
     const struct ft_buckets b = ft_memory_buckets(s->rows, s->n_rows, data, 0, arena);
-    const struct ft_memory m = ft_memory_plan(&b, &o, s->memory.best > 0);
+    const struct ft_memory m = ft_memory_plan(&b, &o);
     ft_arena_destroy(arena);
     return ft_memory_total(&m);
 }
@@ -72,7 +72,7 @@ void ft_setup_check_memory(const struct ft_setup *s, int64_t available, struct f
         const char *name;
         int64_t bytes;
     } live[] = {{"weights", m->weights},         {"gradients", m->gradients}, {"optimizer", m->master + m->moments},
-                {"activations", m->activations}, {"logits", m->logits},       {"buffers", m->buffers + m->best}};
+                {"activations", m->activations}, {"logits", m->logits},       {"buffers", m->buffers}};
     struct ft_buf text = {0}, fix = {0};
     ft_buf_adds(&text, "one rank needs ");
     ft_bytes_text(ft_memory_total(m), &text);

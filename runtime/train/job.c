@@ -134,8 +134,6 @@ void ft_job_read(struct ft_job_config *j, const char *const *files, size_t n_fil
     if (j->train.method != FT_METHOD_FULL && !given(j, FT_JOB_TRAIN, "lr")) j->train.lr = 2e-4;
     if (!j->train.steps && !j->train.epochs) j->train.epochs = 1;
     check_built(j, faults);
-    ft_faults_add(faults, FT_SEV_NOTE, (struct ft_source){NULL, 0, 0}, NULL, NULL,
-                  "checkpoints are not built yet: nothing is saved before the export, a run that is interrupted starts anew");
     if (faults->n_errors == before) check_pairs(j, faults); /* values that could not be read have no meaning together */
 }
 

@@ -8,7 +8,7 @@
 /* Code and data of the program, BLAS buffers, stacks of workers, the reader's and writer's pieces: measured, not computed. */
 static const int64_t cpu_library_bytes = 24 << 20;
 
-struct ft_memory ft_memory_plan(const struct ft_buckets *b, const struct ft_model_options *o, bool keep_best)
+struct ft_memory ft_memory_plan(const struct ft_buckets *b, const struct ft_model_options *o)
 {
     const struct ft_model_memory m = ft_model_memory(o);
     const int64_t width = (int64_t)ft_dtype_bytes(o->compute);
@@ -19,13 +19,12 @@ struct ft_memory ft_memory_plan(const struct ft_buckets *b, const struct ft_mode
                               .activations = m.activations,
                               .logits = m.logits,
                               .buffers = m.buffers,
-                              .best = keep_best ? b->state_total * 4 : 0,
                               .library = cpu_library_bytes};
 }
 
 int64_t ft_memory_total(const struct ft_memory *m)
 {
-    return m->weights + m->gradients + m->master + m->moments + m->activations + m->logits + m->buffers + m->best + m->library;
+    return m->weights + m->gradients + m->master + m->moments + m->activations + m->logits + m->buffers + m->library;
 }
 
 void ft_memory_write_json(const struct ft_memory *m, struct ft_jw *w)
@@ -36,7 +35,7 @@ void ft_memory_write_json(const struct ft_memory *m, struct ft_jw *w)
     ft_jw_kint(w, "optimizer", m->master + m->moments);
     ft_jw_kint(w, "activations", m->activations);
     ft_jw_kint(w, "logits", m->logits);
-    ft_jw_kint(w, "buffers", m->buffers + m->best);
+    ft_jw_kint(w, "buffers", m->buffers);
     ft_jw_kint(w, "library", m->library);
     ft_jw_end(w);
 }

@@ -10,12 +10,10 @@
 struct ft_memory {
     int64_t weights, gradients, master, moments; /* pools; moments: m and v */
     int64_t activations, logits, buffers;        /* of the model */
-    int64_t best;                                /* copy of the best weights of this rank's shard */
     int64_t library;                             /* constant: code, BLAS, thread stacks */
 };
 
-/* keep_best: the weights of the best evaluation are kept for the export. */
-struct ft_memory ft_memory_plan(const struct ft_buckets *b, const struct ft_model_options *o, bool keep_best);
+struct ft_memory ft_memory_plan(const struct ft_buckets *b, const struct ft_model_options *o);
 int64_t ft_memory_total(const struct ft_memory *m);
 void ft_memory_write_json(const struct ft_memory *m, struct ft_jw *w); /* {"weights":…, …} as interface "plan --json" */
 

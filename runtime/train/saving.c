@@ -294,6 +294,7 @@ static enum ft_code resume(struct ft_trainer *t, struct ft_err *err)
     read_scalars(t, &x, fresh);
     for (size_t i = 0; i < t->s->buckets.n_pieces; i++) ft_optimizer_round(&t->optim, &t->s->buckets.pieces[i]);
     s->saved = step;
+    t->resumed = true;
     return ft_gradsync_gather(&t->sync, err);
 }
 

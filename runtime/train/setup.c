@@ -74,7 +74,7 @@ static void plan_memory(struct ft_setup *s)
                                            .seed = (uint64_t)j->train.seed};
     s->rows = ft_model_config_rows(&s->config, t, s->options.tensor_rank, p, s->options.stage, 1, s->arena, &s->n_rows, NULL);
     s->buckets = ft_memory_buckets(s->rows, s->n_rows, s->layout.mesh.size[FT_AXIS_DP], s->coord.c[FT_AXIS_DP], s->arena);
-    s->memory = ft_memory_plan(&s->buckets, &s->options, j->data.valid.n > 0 && j->eval.restore_best && j->eval.every > 0);
+    s->memory = ft_memory_plan(&s->buckets, &s->options);
 }
 
 void ft_setup_model(struct ft_setup *s, struct ft_faults *faults)

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "runtime/ckpt/export.h"
+#include "runtime/train/saving.h"
 #include "runtime/train/trainer_state.h"
 
 enum ft_code ft_agree(struct ft_comm *comm, enum ft_code own, struct ft_err *err)
@@ -47,7 +48,7 @@ static enum ft_code make_pools(struct ft_trainer *t, struct ft_err *err)
         void *at;
     } pools[] = {{"weights", m->weights, &t->weights},      {"gradients", m->gradients, &t->grads},
                  {"masters", m->master, &t->master},        {"first moments", m->moments / 2, &t->m},
-                 {"second moments", m->moments / 2, &t->v}, {"best weights", m->best, &t->best}};
+                 {"second moments", m->moments / 2, &t->v}};
     enum ft_code code = FT_OK;
     for (size_t i = 0; !code && i < sizeof pools / sizeof *pools; i++) {
         void *p = NULL;
@@ -113,7 +114,7 @@ static enum ft_code open_metrics(struct ft_trainer *t, struct ft_err *err)
     if (!ft_trainer_speaks(t)) return FT_OK;
     struct ft_buf path = {0};
     ft_buf_addf(&path, "%s/metrics.jsonl", t->o.place->run_dir ? t->o.place->run_dir : ".");
-    enum ft_code code = ft_metrics_open(&t->metrics, path.data, -1, err);
+    enum ft_code code = ft_metrics_open(&t->metrics, path.data, t->resumed ? t->k : -1, err);
     ft_buf_fini(&path);
     return code;
 }
@@ -127,9 +128,10 @@ enum ft_code ft_trainer_create(const struct ft_trainer_options *o, struct ft_tra
     t->evaluated_at = -1;
     t->memory_before = ft_memory_resident();
     enum ft_code code = prepare(t, err);
-    if (!code) code = open_metrics(t, err);
     code = ft_agree(o->comm, code, err);
     if (!code) code = ft_gradsync_gather(&t->sync, err);
+    if (!code) code = ft_agree(o->comm, ft_saving_open(t, err), err);
+    if (!code) code = ft_agree(o->comm, open_metrics(t, err), err);
     if (code) {
         ft_trainer_destroy(t);
         return code;
@@ -142,13 +144,13 @@ void ft_trainer_destroy(struct ft_trainer *t)
 {
     if (!t) return;
     const struct ft_memory *m = &t->s->memory;
+    ft_saving_close(t);
     ft_model_destroy(t->model);
     ft_device_free(t->o.device, t->weights, m->weights);
     ft_device_free(t->o.device, t->grads, m->gradients);
     ft_device_free(t->o.device, t->master, m->master);
     ft_device_free(t->o.device, t->m, m->moments / 2 ? m->moments / 2 : 1);
     ft_device_free(t->o.device, t->v, m->moments / 2 ? m->moments / 2 : 1);
-    ft_device_free(t->o.device, t->best, m->best);
     ft_batcher_fini(&t->batch);
     ft_metrics_close(&t->metrics);
     free(t);
@@ -158,15 +160,25 @@ int64_t ft_trainer_step(const struct ft_trainer *t) { return t->k; }
 
 /* ---- the loop ---- */
 
-/* The launcher's sign of life: the number of the update, one a line. A launcher that is gone is found elsewhere. */
-static void tell_progress(const struct ft_trainer *t)
+/* The launcher's sign of life: the number of the update, or of a published checkpoint, one a line. A launcher that is gone is found
+ * elsewhere. */
+static void tell(const struct ft_trainer *t, const char *what)
 {
     if (t->o.place->progress_fd < 0) return;
-    char line[32];
-    const int n = snprintf(line, sizeof line, "%lld\n", (long long)t->k);
+    char line[48];
+    const int n = snprintf(line, sizeof line, "%s%lld\n", what, (long long)t->k);
     ssize_t done;
     do done = write(t->o.place->progress_fd, line, (size_t)n);
     while (done < 0 && errno == EINTR);
+}
+
+static enum ft_code save(struct ft_trainer *t, bool best, struct ft_err *err)
+{
+    const int64_t start = ft_clock_now(ft_clock_real()), before = ft_saving_last_step(t);
+    enum ft_code code = ft_saving_save(t, best, err);
+    t->ckpt_ms += (double)(ft_clock_now(ft_clock_real()) - start) / FT_MS;
+    if (!code && ft_saving_last_step(t) == t->k && before != t->k && ft_trainer_speaks(t)) tell(t, "saved ");
+    return code;
 }
 
 static enum ft_code emit_metrics(struct ft_trainer *t, const struct ft_update_done *u, struct ft_err *err)
@@ -189,12 +201,14 @@ static enum ft_code emit_metrics(struct ft_trainer *t, const struct ft_update_do
         .step_ms = u->step_ms,
         .data_ms = u->data_ms,
         .comm_ms = u->comm_ms,
+        .ckpt_ms = t->ckpt_ms,
         .flops_per_token = ft_flops_per_token(t->s->n_mm, c->L, c->H * c->D, u->sum_len2 / (double)u->tokens),
         .n_ranks = ft_comm_size(t->o.comm, FT_GROUP_WORLD),
         .mem = u->mem,
         .mem_plan = ft_memory_total(&t->s->memory),
     };
     enum ft_code code = ft_metrics_update(&t->metrics, &line, err);
+    t->ckpt_ms = 0;
     if (t->o.quiet) return code;
     struct ft_buf text = {0};
     ft_update_line_text(&line, t->s->n_updates, &text);
@@ -245,13 +259,16 @@ static enum ft_code one_update(struct ft_trainer *t, bool *stop, enum ft_train_e
     enum ft_code code = ft_trainer_update(t, &u, end, err);
     if (!code) code = check_moving(t, &u, err);
     if (code) return code;
+    bool best = false;
     if (!u.skipped) {
         t->best_is_now = false;
         code = emit_metrics(t, &u, err);
-        tell_progress(t);
+        tell(t, "");
         if (!code) code = look(t, &u, end, err);
         const int64_t every = t->s->job->eval.every;
-        if (!code && !u.term && evaluates(t) && every && t->k % every == 0) code = ft_trainer_evaluate(t, stop, err);
+        if (!code && !u.term && evaluates(t) && every && t->k % every == 0) code = ft_trainer_evaluate(t, stop, &best, err);
+        if (!code && (u.save || u.term || best)) code = save(t, best, err);
+        ft_saving_tick(t);
     }
     if (u.term) {
         *end = FT_END_TERMINATED;
@@ -309,11 +326,26 @@ static enum ft_code export_model(struct ft_trainer *t, struct ft_err *err)
                                     .ctx = &source};
         code = ft_export_full(&e, err);
         if (!code && !t->o.quiet) {
-            printf("model of step %lld written to %s\n", (long long)(t->best ? t->judge.best_step : t->k), dir);
+            printf("model of step %lld written to %s\n", (long long)(t->best_is_now ? t->judge.best_step : t->k), dir);
             fflush(stdout);
         }
     }
     return ft_agree(t->o.comm, code, err);
+}
+
+static enum ft_code finish(struct ft_trainer *t, struct ft_err *err)
+{
+    bool ignored, best = false;
+    enum ft_code code = FT_OK;
+    if (evaluates(t) && t->evaluated_at != t->k) code = ft_trainer_evaluate(t, &ignored, &best, err);
+    if (!code) code = save(t, best, err);
+    if (!code) code = ft_trainer_restore_best(t, err);
+    if (!code && t->s->job->export.what != FT_EXPORT_NONE) code = export_model(t, err);
+    if (!code && ft_saving_failed(t)) {
+        code = ft_fail(err, FT_IO, "the last checkpoint of this run, of step %lld, could not be written", (long long)t->k);
+        ft_at(err, "said above");
+    }
+    return code;
 }
 
 enum ft_code ft_trainer_run(struct ft_trainer *t, enum ft_train_end *end, struct ft_err *err)
@@ -321,16 +353,17 @@ enum ft_code ft_trainer_run(struct ft_trainer *t, enum ft_train_end *end, struct
     bool stop = false, ignored;
     enum ft_code code = FT_OK;
     *end = FT_END_DONE;
-    ft_dataset_epoch(t->s->train, 0);
-    if (evaluates(t)) code = ft_trainer_evaluate(t, &ignored, err);
+    ft_dataset_epoch(t->s->train, t->at.epoch);
+    if (t->resumed) t->evaluated_at = t->k;
+    if (at_end(t) && ft_trainer_speaks(t) && !t->o.quiet)
+        printf("nothing left to train: step %lld of %lld\n", (long long)t->k, (long long)t->s->n_updates);
+    if (evaluates(t) && !t->resumed) code = ft_trainer_evaluate(t, &ignored, &ignored, err);
+    stop = !code && t->resumed && ft_best_stops(&t->judge, t->s->job->eval.patience);
     while (!code && !stop && !at_end(t)) code = one_update(t, &stop, end, err);
     if (!code && *end == FT_END_TERMINATED) {
         if (ft_trainer_speaks(t))
             ft_log(FT_LOG_WARN, "train", "asked to end: stopped behind update %lld; nothing is exported", (long long)t->k);
         return FT_OK;
     }
-    if (!code && evaluates(t) && t->evaluated_at != t->k) code = ft_trainer_evaluate(t, &ignored, err);
-    if (!code) code = ft_trainer_restore_best(t, err);
-    if (!code && t->s->job->export.what != FT_EXPORT_NONE) code = export_model(t, err);
-    return code;
+    return code ? code : finish(t, err);
 }

@@ -16,7 +16,6 @@ struct ft_trainer {
     void *weights; /* pools, from the device: buckets.total elements of the compute type */
     float *grads;
     float *master, *m, *v; /* state_total each; master NULL in fp32 */
-    float *best;           /* masters of the best evaluation; NULL: none kept */
     int64_t *offsets;      /* of the parameters in the pools */
     struct ft_gradsync sync;
     struct ft_optimizer optim;
@@ -33,13 +32,16 @@ struct ft_trainer {
     bool best_is_now;          /* the weights are those of the best evaluation */
     int64_t evaluated_at;      /* step of the last evaluation; -1: none */
     struct ft_metrics metrics; /* rank 0 */
-    int64_t memory_before, comm_before;
+    int64_t memory_before;
+    double ckpt_ms; /* spent on saves since the last line of metrics */
+    bool resumed;   /* from a checkpoint: what came before update 1 is not done again */
 };
 
 /* What one update did. */
 struct ft_update_done {
     bool skipped; /* no target in its rows: nothing was applied */
     bool term;    /* some rank was asked to end */
+    bool save;    /* rank 0 says that a checkpoint is due */
     double loss, norm, coef, lr;
     int64_t rows, tokens, trained, samples;
     double sum_len2; /* of its samples */
@@ -52,9 +54,10 @@ struct ft_update_done {
 enum ft_code ft_trainer_update(struct ft_trainer *t, struct ft_update_done *u, enum ft_train_end *end,
                                struct ft_err *err) FT_MUST_CHECK;
 
-/* Evaluates valid and general at the present weights, writes and prints the lines, judges. *stop: patience is at its end. */
-enum ft_code ft_trainer_evaluate(struct ft_trainer *t, bool *stop, struct ft_err *err) FT_MUST_CHECK;
-/* The weights of the best evaluation come back, when they are kept and are not the present ones. */
+/* Evaluates valid and general at the present weights, writes and prints the lines, judges. *stop: patience is at its end; *best: this
+ * is the best so far. */
+enum ft_code ft_trainer_evaluate(struct ft_trainer *t, bool *stop, bool *best, struct ft_err *err) FT_MUST_CHECK;
+/* The weights of the best evaluation come back from its checkpoint, when they are not the present ones. */
 enum ft_code ft_trainer_restore_best(struct ft_trainer *t, struct ft_err *err) FT_MUST_CHECK;
 
 static inline bool ft_trainer_speaks(const struct ft_trainer *t) { return ft_comm_rank(t->o.comm, FT_GROUP_WORLD) == 0; }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "runtime/train/saving.h"
 #include "runtime/train/trainer_state.h"
 
 #ifndef FT_DEBUG_CHECKS
@@ -107,7 +108,9 @@ static enum ft_code not_finite(struct ft_trainer *t, const struct ft_update_rows
     }
     ft_buf_adds(&b, "; lr was ");
     ft_buf_add_real(&b, ft_lr_at(&t->s->schedule, t->k));
-    ft_buf_adds(&b, "; there is no checkpoint");
+    const int64_t good = ft_saving_last_step(t);
+    if (good) ft_buf_addf(&b, "; the last checkpoint is of step %lld", (long long)good);
+    else ft_buf_adds(&b, "; there is no checkpoint");
     ft_fail(err, FT_DATA, "%s", b.data);
     ft_buf_fini(&b);
     return ft_fix(err, "likely: a lower lr, a warm-up of at least 3%% of the updates, clip = 1");
@@ -135,17 +138,18 @@ static enum ft_code check_invariants(struct ft_trainer *t, struct ft_err *err)
     return code;
 }
 
-/* The sums that every rank needs, in one reduction: loss, norm, and whether somebody was asked to end. */
+/* The sums that every rank needs, in one reduction: loss, norm, whether somebody was asked to end and whether to save. */
 static enum ft_code reduce_scalars(struct ft_trainer *t, double ce, struct ft_update_done *u, struct ft_err *err)
 {
-    double sums[3] = {ce, ft_optimizer_norm_sq(&t->optim), asked_to_end(t)};
+    double sums[4] = {ce, ft_optimizer_norm_sq(&t->optim), asked_to_end(t), ft_saving_wanted(t, t->k + 1)};
     double most[1] = {(double)(ft_memory_peak() - t->memory_before)};
-    enum ft_code code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, sums, 3, FT_F64, FT_SUM, err);
+    enum ft_code code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, sums, 4, FT_F64, FT_SUM, err);
     if (!code) code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, most, 1, FT_F64, FT_MAX, err);
     if (code) return code;
     u->loss = sums[0] / (double)u->trained;
     u->norm = sqrt(sums[1]);
     u->term = sums[2] > 0;
+    u->save = sums[3] > 0;
     u->mem = (int64_t)most[0];
     return FT_OK;
 }
@@ -195,6 +199,9 @@ enum ft_code ft_trainer_update(struct ft_trainer *t, struct ft_update_done *u, e
         if (!code && FT_DEBUG_CHECKS) code = check_invariants(t, err);
     }
     if (code) return code;
+    t->total.samples += u->samples;
+    t->total.tokens += u->tokens;
+    t->total.trained += u->trained;
     ft_position_advance(&t->at, &rows, n_rows);
     if (t->at.in_epoch == 0) ft_dataset_epoch(t->s->train, t->at.epoch);
     u->comm_ms = (double)(ft_comm_busy_ns(t->o.comm) - busy) / FT_MS;

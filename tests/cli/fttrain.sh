@@ -164,6 +164,10 @@ for file in config.json model.safetensors; do [ -s "$tmp/out/$file" ] || { echo 
 lines=$(grep -c '"lr"' "$tmp/metrics.jsonl")
 [ "$lines" = 30 ] || { echo "FAIL: $lines lines of metrics, not 30"; bad=$((bad + 1)); }
 expect 2 'it exists' -- "$f" "$job"
+rm -rf "$tmp/out"
+expect 0 'resumed step 30' 'nothing left to train' "written to $tmp/out" -- "$f" "$job"
+expect 2 'async = yes is not built yet' -- "$f" check "$job" --set checkpoint.async=yes --set export.what=none
+expect 2 'every' 'neither a number of updates (500) nor a duration (30m)' -- "$f" check "$job" --set checkpoint.every=often --set export.what=none
 
 echo "$n command lines, $bad faults"
 [ "$bad" = 0 ]

@@ -7,192 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/bits/dtype.h"
 #include "base/fd.h"
-#include "base/json.h"
-#include "runtime/ckpt/safetensors.h"
-#include "runtime/train/cli.h"
-#include "tests/unit/coll/ranks.h"
 #include "tests/unit/train/hf_case.h"
-
-enum { MAX_UPDATES = 64, MAX_SETS = 8 };
-
-struct job {
-    char dir[128];
-    const char *sets[MAX_SETS];
-    size_t n_sets;
-    int data;
-};
-
-/* What a run left behind. */
-struct result {
-    int status[RANKS_MAX];
-    int n;
-    double loss[MAX_UPDATES], norm[MAX_UPDATES];
-    int64_t rows[MAX_UPDATES], trained[MAX_UPDATES];
-    struct ft_buf evals; /* lines of evaluation */
-    float *weights;
-    int64_t n_weights;
-    char text[4096]; /* what rank 0 said; unused when quiet */
-};
-
-static int one_rank(const struct ft_place *place, void *arg)
-{
-    const struct job *j = arg;
-    struct ft_place p = *place;
-    char path[256];
-    (void)snprintf(path, sizeof path, "%s/job.ini", j->dir);
-    p.run_dir = j->dir;
-    const char *words[] = {path}, *sets[MAX_SETS];
-    memcpy(sets, j->sets, sizeof sets);
-    const struct ft_cli cli = {.words = words, .n_words = 1, .sets = sets, .n_sets = j->n_sets, .quiet = true};
-    return ft_train_rank(&cli, &p);
-}
-
-static uint32_t next(uint32_t *seed) { return (*seed = *seed * 1664525u + 1013904223u) >> 8; }
-
-/* Rows of very different lengths and masks: from one trained token to all of them. */
-static void write_data(const char *path, int n_rows, uint32_t seed)
-{
-    struct ft_buf b = {0};
-    struct ft_err err;
-    for (int r = 0; r < n_rows; r++) {
-        const int n = 3 + (int)(next(&seed) % 28), first = 1 + (r % 3 == 0 ? n - 2 : (int)(next(&seed) % (uint32_t)(n - 1)));
-        ft_buf_adds(&b, "{\"input_ids\": [");
-        struct ft_buf labels = {0};
-        for (int i = 0; i < n; i++) {
-            const int id = (int)(next(&seed) % 199u);
-            ft_buf_addf(&b, i ? ", %d" : "%d", id);
-            ft_buf_addf(&labels, i ? ", %d" : "%d", i >= first ? id : -100);
-        }
-        ft_buf_addf(&b, "], \"labels\": [%s]}\n", labels.data);
-        ft_buf_fini(&labels);
-    }
-    assert_int_equal(ft_write_file(path, b.data, b.n, 0600, &err), FT_OK);
-    ft_buf_fini(&b);
-}
-
-static void open_job(struct job *j, int data, int n_rows, const char *more)
-{
-    memset(j, 0, sizeof *j);
-    j->data = data;
-    (void)snprintf(j->dir, sizeof j->dir, "/tmp/ft-split-XXXXXX");
-    assert_non_null(mkdtemp(j->dir));
-    struct ft_buf b = {0}, path = {0};
-    struct ft_err err;
-    ft_buf_addf(&path, "%s/train.jsonl", j->dir);
-    write_data(path.data, n_rows, 5);
-    ft_buf_clear(&path);
-    ft_buf_addf(&path, "%s/valid.jsonl", j->dir);
-    write_data(path.data, 7, 99);
-    ft_buf_addf(
-        &b,
-        "[model]\npath = " FT_GOLDEN "/hf/llama\nprecision = fp32\n[data]\ntrain = %s/train.jsonl\nformat = tokens\npacking = no\n"
-        "dedupe = no\nseq_len = 32\n[train]\nglobal_batch = 8\nlr = 1e-3\nwarmup = 2\n%s\n[export]\ndir = %s/out\ndtype = fp32\n",
-        j->dir, more, j->dir);
-    ft_buf_clear(&path);
-    ft_buf_addf(&path, "%s/job.ini", j->dir);
-    assert_int_equal(ft_write_file(path.data, b.data, b.n, 0600, &err), FT_OK);
-    ft_buf_fini(&b);
-    ft_buf_fini(&path);
-}
-
-static void read_metrics(const struct job *j, struct result *x)
-{
-    struct ft_buf path = {0}, text = {0};
-    struct ft_err err;
-    ft_buf_addf(&path, "%s/metrics.jsonl", j->dir);
-    if (ft_read_file(path.data, 1 << 24, &text, &err)) fail_msg("%s", err.text);
-    for (char *line = text.data; line && *line;) {
-        char *end = strchr(line, '\n');
-        assert_non_null(end);
-        struct ft_json *v = NULL;
-        assert_int_equal(ft_json_parse(line, (size_t)(end - line), 0, &v, NULL, &err), FT_OK);
-        if (ft_json_get(v, "lr")) {
-            assert_true(x->n < MAX_UPDATES);
-            x->loss[x->n] = ft_json_real(ft_json_get(v, "loss"), NAN);
-            x->norm[x->n] = ft_json_real(ft_json_get(v, "grad_norm"), NAN);
-            x->rows[x->n] = ft_json_int(ft_json_get(v, "rows"), -1);
-            x->trained[x->n] = ft_json_int(ft_json_get(v, "trained_tokens"), -1);
-            x->n++;
-        } else {
-            ft_buf_add(&x->evals, line, (size_t)(end - line) + 1);
-        }
-        ft_json_destroy(v);
-        line = end + 1;
-    }
-    ft_buf_fini(&path);
-    ft_buf_fini(&text);
-}
-
-static void read_weights(const struct job *j, struct result *x)
-{
-    char dir[256];
-    (void)snprintf(dir, sizeof dir, "%s/out", j->dir);
-    struct ft_st_folder *f = NULL;
-    struct ft_err err;
-    if (ft_st_folder_open(dir, "model", &f, &err)) fail_msg("%s", err.text);
-    for (size_t i = 0; i < ft_st_folder_count(f); i++) x->n_weights += ft_st_folder_at(f, i)->count;
-    x->weights = calloc((size_t)x->n_weights, sizeof *x->weights);
-    int64_t at = 0;
-    for (size_t i = 0; i < ft_st_folder_count(f); i++) {
-        const struct ft_st_tensor *t = ft_st_folder_at(f, i);
-        assert_int_equal(ft_st_read_f32(t, 0, t->count, x->weights + at, &err), FT_OK);
-        at += t->count;
-    }
-    ft_st_folder_close(f);
-}
-
-static void run_job(struct job *j, struct result *x)
-{
-    memset(x, 0, sizeof *x);
-    struct ranks r = {.n = j->data, .run = one_rank, .arg = j, .limit_s = 100};
-    ranks_run(&r);
-    memcpy(x->status, r.status, sizeof x->status);
-    memcpy(x->text, r.text[0], sizeof x->text);
-}
-
-static void run_good(struct job *j, struct result *x)
-{
-    run_job(j, x);
-    for (int i = 0; i < j->data; i++)
-        if (x->status[i]) fail_msg("rank %d of %d ended with %#x", i, j->data, (unsigned)x->status[i]);
-    read_metrics(j, x);
-    read_weights(j, x);
-}
-
-static void free_result(struct result *x)
-{
-    free(x->weights);
-    ft_buf_fini(&x->evals);
-}
-
-static bool near(double a, double b) { return fabs(a - b) <= 1e-5 * fmax(fabs(a), fabs(b)); }
-
-static bool same_within_tol(const struct result *a, const struct result *b, const char *what)
-{
-    bool ok = a->n == b->n && a->n_weights == b->n_weights;
-    for (int i = 0; ok && i < a->n; i++)
-        if (!near(a->loss[i], b->loss[i]) || !near(a->norm[i], b->norm[i]) || a->rows[i] != b->rows[i] ||
-            a->trained[i] != b->trained[i]) {
-            print_error("%s: update %d: loss %.9g and %.9g, norm %.9g and %.9g\n", what, i + 1, a->loss[i], b->loss[i], a->norm[i],
-                        b->norm[i]);
-            ok = false;
-        }
-    double diff = 0, norm = 0;
-    for (int64_t i = 0; ok && i < a->n_weights; i++) {
-        diff += ((double)a->weights[i] - b->weights[i]) * ((double)a->weights[i] - b->weights[i]);
-        norm += (double)a->weights[i] * a->weights[i];
-    }
-    if (!ok || sqrt(diff) <= 1e-5 * sqrt(norm)) return ok;
-    print_error("%s: weights differ by %.3g of their norm\n", what, sqrt(diff / norm));
-    return false;
-}
-
-static bool same_bits(const struct result *a, const struct result *b)
-{
-    return a->n == b->n && a->n_weights == b->n_weights && !memcmp(a->loss, b->loss, sizeof a->loss) &&
-           !memcmp(a->norm, b->norm, sizeof a->norm) && !memcmp(a->weights, b->weights, (size_t)a->n_weights * sizeof *a->weights);
-}
+#include "tests/unit/train/job_run.h"
 
 /* (b, d) of a global batch of 8; 19 rows: the last update of an epoch has 3, so with 8 ranks five have none. */
 static void rt08_rt09_loss_norm_and_weights_at_every_split(void **state)
@@ -332,7 +150,7 @@ static void rt09_evaluation_at_every_split(void **state)
             all = a;
             one = o;
         }
-        if (!near(a, all) || !near(o, one))
+        if (!near_to(a, all) || !near_to(o, one))
             fail_msg("micro %d data %d: %.9g %.9g, not %.9g %.9g", splits[i][0], splits[i][1], a, o, all, one);
         assert_true(eval_value(&x, "valid", 0) > a);
         free_result(&x);
@@ -393,7 +211,7 @@ static void patience_stops_and_the_best_is_exported(void **state)
     again.sets[1] = path;
     again.n_sets = 2;
     run_good(&again, &y);
-    assert_true(near(eval_value(&y, "valid", 0), best));
+    assert_true(near_to(eval_value(&y, "valid", 0), best));
     free_result(&x);
     free_result(&y);
     remove_tree(j.dir);

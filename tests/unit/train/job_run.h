@@ -1,0 +1,44 @@
+/* Small jobs of golden/hf/llama over made-up rows, run with real ranks, and what they leave behind. */
+#ifndef FT_TESTS_TRAIN_JOB_RUN_H
+#define FT_TESTS_TRAIN_JOB_RUN_H
+
+#include <signal.h>
+
+#include "base/str.h"
+#include "tests/unit/coll/ranks.h"
+
+enum { MAX_UPDATES = 64, MAX_SETS = 8 };
+
+struct job {
+    char dir[128];
+    const char *sets[MAX_SETS];
+    size_t n_sets;
+    int data;
+    int term_after; /* > 0: rank 0 gets term_signal once so many lines of metrics are written */
+    int term_signal;
+};
+
+/* What a run left behind. */
+struct result {
+    int status[RANKS_MAX];
+    int n;
+    double loss[MAX_UPDATES], norm[MAX_UPDATES];
+    int64_t step[MAX_UPDATES], rows[MAX_UPDATES], trained[MAX_UPDATES];
+    struct ft_buf evals; /* lines of evaluation */
+    float *weights;
+    int64_t n_weights;
+};
+
+/* Rows of very different lengths and masks: from one trained token to all of them. */
+void write_data(const char *path, int n_rows, uint32_t seed);
+/* A folder with train.jsonl (n_rows), valid.jsonl (7) and job.ini; more: lines of [train]. */
+void open_job(struct job *j, int data, int n_rows, const char *more);
+void run_job(struct job *j, struct result *x); /* statuses only */
+void read_metrics(const struct job *j, struct result *x);
+void run_good(struct job *j, struct result *x); /* all ranks end with 0; metrics and exported weights */
+void free_result(struct result *x);
+bool near_to(double a, double b); /* 1e-5 relative */
+bool same_within_tol(const struct result *a, const struct result *b, const char *what);
+bool same_bits(const struct result *a, const struct result *b);
+
+#endif
