@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "runtime/arch/config.h"
 #include "runtime/ckpt/export.h"
+#include "runtime/ckpt/weights.h"
 #include "runtime/train/cli.h"
 
 /* ---- info ---- */
@@ -100,16 +101,18 @@ static enum ft_code info(const char *dir, const struct ft_cli *cli, struct ft_bu
     return code;
 }
 
-/* ---- export: a folder rewritten in another number format ---- */
+/* ---- export: a folder or a checkpoint, written as a folder ---- */
 
 struct source {
-    const struct ft_import *m;
+    const struct ft_import *m; /* the base folder: names, types, files */
     const struct ft_param *params;
+    struct ft_weights *weights; /* NULL: the folder's own */
 };
 
 static enum ft_code fetch(void *ctx, size_t i, int64_t from, int64_t to, float *out, struct ft_err *err)
 {
     const struct source *s = ctx;
+    if (s->weights) return ft_weights_read(s->weights, &s->params[i], from, to, out, err);
     return ft_import_read(s->m, &s->params[i], from, to, out, err);
 }
 
@@ -127,25 +130,52 @@ static enum ft_code parse_dtype(const char *text, enum ft_dtype *out, struct ft_
     return ft_fail(err, FT_USAGE, "--dtype '%s' is none of base, fp32, bf16, fp16", text);
 }
 
-static enum ft_code export_folder(const char *dir, const struct ft_cli *cli, struct ft_err *err)
+/* path is a model folder, a run or a checkpoint; the latter two know their base folder. */
+static enum ft_code open_source(const char *path, struct ft_buf *base, struct source *s, struct ft_err *err)
+{
+    struct ft_buf config = {0}, dir = {0};
+    ft_buf_addf(&config, "%s/config.json", path);
+    ft_buf_adds(base, path);
+    enum ft_code code = FT_OK;
+    if (!ft_is_file(config.data)) {
+        code = ft_weights_find(path, &dir, err);
+        if (!code) code = ft_weights_open(dir.data, &s->weights, err);
+        const char *from = code ? NULL : ft_weights_base(s->weights);
+        if (!code && !from) code = ft_fail(err, FT_DATA, "the checkpoint '%s' does not say which folder was trained", dir.data);
+        ft_buf_clear(base);
+        ft_buf_adds(base, from ? from : path);
+    }
+    ft_buf_fini(&config);
+    ft_buf_fini(&dir);
+    return code;
+}
+
+static enum ft_code export_from(const char *path, const struct ft_cli *cli, struct ft_err *err)
 {
     if (!cli->out) return ft_fail(err, FT_USAGE, "export needs a target: -o DIR");
-    struct ft_export e = {.dir = cli->out, .base_dir = dir, .terminator_id = -1, .fetch = fetch};
     struct ft_arena *arena = ft_arena_create();
     struct ft_model_config c;
     struct ft_import *m = NULL;
+    struct ft_buf base = {0};
+    struct source s = {0};
+    struct ft_export e = {.dir = cli->out, .terminator_id = -1, .fetch = fetch, .ctx = &s};
     enum ft_code code = parse_dtype(cli->dtype, &e.dtype, err);
     if (!code) code = ft_export_check(cli->out, err);
-    if (!code) code = ft_model_config_read(dir, arena, &c, err);
-    if (!code) code = ft_import_open(dir, &c, &m, err);
+    if (!code) code = open_source(path, &base, &s, err);
+    if (!code) code = ft_model_config_read(base.data, arena, &c, err);
+    if (!code) code = ft_import_open(base.data, &c, &m, err);
     if (!code) {
         size_t n;
-        struct source s = {m, ft_import_params(m, &n)};
-        e.base = m;
-        e.ctx = &s;
-        code = ft_export_full(&e, err);
+        s.m = e.base = m;
+        s.params = ft_import_params(m, &n);
+        e.base_dir = base.data;
+        if (s.weights) code = ft_weights_check(s.weights, s.params, n, err);
     }
+    if (!code) code = ft_export_full(&e, err);
+    if (!code && s.weights && !cli->quiet) printf("step %lld written to %s\n", (long long)ft_weights_step(s.weights), cli->out);
+    ft_weights_close(s.weights);
     ft_import_close(m);
+    ft_buf_fini(&base);
     ft_arena_destroy(arena);
     return code;
 }
@@ -157,11 +187,11 @@ static enum ft_code dispatch(const struct ft_cli *cli, struct ft_buf *out, struc
     if (!strcmp(verb, "merge") || !strcmp(verb, "quantize"))
         return ft_fail(err, FT_UNSUPPORTED, "'model %s' is not built yet (adapters are not)", verb);
     if (!is_info && !is_export) return ft_fail(err, FT_USAGE, "'model' wants info or export, found '%s'", verb);
-    if (cli->n_words < 2) return ft_fail(err, FT_USAGE, "'model %s' wants a model folder", verb);
-    if (is_export && cli->n_words > 2) return ft_fail(err, FT_USAGE, "'model export' takes one folder");
+    if (cli->n_words < 2) return ft_fail(err, FT_USAGE, "'model %s' wants a folder", verb);
+    if (is_export && cli->n_words > 2) return ft_fail(err, FT_USAGE, "'model export' takes one folder, run or checkpoint");
     enum ft_code code = FT_OK;
     for (size_t i = 1; !code && i < cli->n_words; i++)
-        code = is_info ? info(cli->words[i], cli, out, err) : export_folder(cli->words[i], cli, err);
+        code = is_info ? info(cli->words[i], cli, out, err) : export_from(cli->words[i], cli, err);
     return code;
 }
 

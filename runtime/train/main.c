@@ -70,7 +70,8 @@ static const struct ft_command commands[] = {
      ft_fields_main},
     {"data", "check|show|prepare|encode|decode|render …", "training data: faults by file and line, what the model will see", NULL,
      NULL, 0, true, data_main},
-    {"model", "info FOLDER… | export FOLDER -o DIR", "model folders", NULL, model_options, N(model_options), false, ft_model_main},
+    {"model", "info FOLDER… | export RUN|CHECKPOINT|FOLDER -o DIR", "model folders", NULL, model_options, N(model_options), false,
+     ft_model_main},
 };
 
 static void print_help(FILE *out)

@@ -46,8 +46,10 @@ static enum ft_code make_pools(struct ft_trainer *t, struct ft_err *err)
         const char *what;
         int64_t bytes;
         void *at;
-    } pools[] = {{"weights", m->weights, &t->weights},      {"gradients", m->gradients, &t->grads},
-                 {"masters", m->master, &t->master},        {"first moments", m->moments / 2, &t->m},
+    } pools[] = {{"weights", m->weights, &t->weights},
+                 {"gradients", m->gradients, &t->grads},
+                 {"masters", m->master, &t->master},
+                 {"first moments", m->moments / 2, &t->m},
                  {"second moments", m->moments / 2, &t->v}};
     enum ft_code code = FT_OK;
     for (size_t i = 0; !code && i < sizeof pools / sizeof *pools; i++) {

@@ -169,5 +169,13 @@ expect 0 'resumed step 30' 'nothing left to train' "written to $tmp/out" -- "$f"
 expect 2 'async = yes is not built yet' -- "$f" check "$job" --set checkpoint.async=yes --set export.what=none
 expect 2 'every' 'neither a number of updates (500) nor a duration (30m)' -- "$f" check "$job" --set checkpoint.every=often --set export.what=none
 
+# a checkpoint as a folder: the same as the export of the run
+expect 0 'step 30 written to' -- "$f" model export "$tmp" -o "$tmp/from_run"
+expect 0 'step 30 written to' -- "$f" model export "$tmp/checkpoints/step_00000030" -o "$tmp/from_checkpoint"
+for dir in from_run from_checkpoint; do
+    cmp "$tmp/out/model.safetensors" "$tmp/$dir/model.safetensors" || bad=$((bad + 1))
+done
+expect 2 'is neither a model folder nor a run' -- "$f" model export "$tmp/exists" -o "$tmp/x"
+
 echo "$n command lines, $bad faults"
 [ "$bad" = 0 ]
