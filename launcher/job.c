@@ -81,6 +81,13 @@ static bool all_ranks_in(const struct ft_job *j, enum ft_rank_state s)
     return true;
 }
 
+static bool any_after_stop(const struct ft_job *j)
+{
+    for (int r = 0; r < j->c.n_ranks; r++)
+        if (j->ranks[r].end.after_stop) return true;
+    return false;
+}
+
 static void finish(struct ft_job *j, int status, struct ft_job_actions *out)
 {
     j->state = FT_JOB_DONE;
@@ -186,7 +193,8 @@ static void rank_ended(struct ft_job *j, const struct ft_job_event *e, struct ft
     if (j->state != FT_JOB_RUNNING) return;
     if (ft_end_is_failure(&r->end)) ft_job_stop(j, FT_STOP_FAILURE, j->c.grace, e->t, out);
     else if (j->c.end_rank0 && e->rank == 0) ft_job_stop(j, FT_STOP_RANK0, j->c.grace, e->t, out);
-    else if (all_ranks_in(j, FT_RANK_ENDED)) ft_job_stop(j, FT_STOP_DONE, FT_JOB_DONE_GRACE, e->t, out);
+    else if (all_ranks_in(j, FT_RANK_ENDED) && !any_after_stop(j)) /* an agent that ends by itself is about to be lost */
+        ft_job_stop(j, FT_STOP_DONE, FT_JOB_DONE_GRACE, e->t, out);
 }
 
 size_t ft_job_ends(const struct ft_job *j, struct ft_end_of *ends)

@@ -539,7 +539,7 @@ int ft_agent_main(int keeper_fd)
     on_tick(&a, a.heard_at);
     on_beat(&a, a.heard_at);
     say_hello(&a);
-    while (!a.done && ft_loop_once(&a.loop, INT64_MAX)) {}
+    while (!a.done && ft_loop_once(&a.loop, INT64_MAX)) ft_pumps_wake(&a); /* any flush may have made room */
     ft_agent_flush(&a);
     new_attempt(&a);
     ft_buf_fini(&a.oom_pids);

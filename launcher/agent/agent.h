@@ -72,7 +72,7 @@ struct ft_slot {
     bool in_end;
     bool leftovers; /* something of this rank may be left */
     bool termed;    /* its leftovers had their TERM */
-    int64_t leftovers_kill_at;
+    int64_t leftovers_kill_at, leftovers_look_at;
 };
 
 enum ft_agent_mode { FT_AGENT_IDLE, FT_AGENT_RUNNING, FT_AGENT_STOPPING, FT_AGENT_LEAVING };
@@ -124,7 +124,8 @@ void ft_ranks_create(struct ft_agent *a);
 void ft_ranks_destroy(struct ft_agent *a);
 int ft_ranks_ready(struct ft_agent *a, struct ft_buf *why); /* 0, or the code of READY with the reason */
 void ft_ranks_start(struct ft_agent *a);
-void ft_ranks_deaths(struct ft_agent *a);  /* takes everything that is in the epoll, in order */
+void ft_ranks_reap(struct ft_agent *a);    /* takes every death that is in the epoll, in order */
+void ft_ranks_deaths(struct ft_agent *a);  /* the same, and goes on: EXITs, leftovers, GONE */
 void ft_ranks_advance(struct ft_agent *a); /* sends EXITs that are due */
 bool ft_ranks_all_ended(const struct ft_agent *a);
 

@@ -190,6 +190,12 @@ static struct ft_process *find_pid(struct ft_process *rows, size_t n, pid_t pid)
     return bsearch(&key, rows, n, sizeof *rows, by_pid);
 }
 
+const struct ft_process *ft_process_find(const struct ft_process *rows, size_t n, pid_t pid)
+{
+    struct ft_process key = {.pid = pid};
+    return bsearch(&key, rows, n, sizeof *rows, by_pid);
+}
+
 /* Walks up from every process; a chain that reaches root makes the whole way ours. */
 static void mark_tree(struct ft_process *rows, size_t n, pid_t root)
 {

@@ -43,6 +43,7 @@ enum { FT_PF_EXITING = 0x4, FT_PF_DUMPCORE = 0x200, FT_PF_SIGNALED = 0x400 };
 size_t ft_processes(struct ft_process *rows, size_t cap, pid_t root);
 /* The same into a heap array that grows (*rows is freed by the caller). */
 size_t ft_processes_all(struct ft_process **rows, pid_t root);
+const struct ft_process *ft_process_find(const struct ft_process *rows, size_t n, pid_t pid); /* NULL: not among them */
 bool ft_process_read(pid_t pid, struct ft_process *out);
 
 /* Bit SIG of a mask line ("SigCgt", "SigIgn") of /proc/PID/status. */

@@ -9,6 +9,9 @@
 #include "base/clock.h"
 #include "launcher/agent/agent.h"
 
+#define LOOK_FIRST (20 * FT_MS)
+#define LOOK_AGAIN (100 * FT_MS)
+
 static bool lives(const struct ft_slot *s) { return s->state == FT_SLOT_STARTING || s->state == FT_SLOT_RUNNING; }
 
 static struct ft_slot *slot_of(struct ft_agent *a, pid_t pid)
@@ -21,6 +24,18 @@ static struct ft_slot *slot_of(struct ft_agent *a, pid_t pid)
 static bool is_exiting(const struct ft_process *p)
 {
     return p->state == 'Z' || p->state == 'X' || p->flags & (FT_PF_EXITING | FT_PF_DUMPCORE | FT_PF_SIGNALED);
+}
+
+/* Is this process a living rank or below one? With children = keep nothing else is touched. */
+static bool is_touched(struct ft_agent *a, const struct ft_process *rows, size_t n, const struct ft_process *p)
+{
+    if (!p->ours) return false;
+    if (!a->job.keep_children || a->head_gone || a->keeper_gone) return true;
+    for (int depth = 0; p && depth < 4096; depth++) {
+        if (slot_of(a, p->pid)) return true;
+        p = ft_process_find(rows, n, p->ppid);
+    }
+    return false;
 }
 
 void ft_ending_signal(struct ft_agent *a, struct ft_slot *only, int number)
@@ -49,34 +64,48 @@ void ft_ending_pause(struct ft_agent *a, bool pause)
         if (lives(&a->slots[i])) kill(-a->slots[i].proc.pid, pause ? SIGSTOP : SIGCONT);
 }
 
-void ft_ending_stop(struct ft_agent *a)
+/* One pass of TERM over the tree; pids[0..n) had it already. Returns how many processes were new. */
+static unsigned term_pass(struct ft_agent *a, struct ft_buf *seen)
 {
-    ft_ranks_deaths(a); /* whoever is dead already died by itself */
     struct ft_process *rows;
     size_t n = ft_processes_all(&rows, getpid());
-    unsigned signalled = 0;
+    unsigned new = 0;
     for (size_t i = 0; i < n; i++) {
         struct ft_process *p = &rows[i];
-        if (!p->ours) continue;
+        bool had = false;
+        for (size_t at = 0; at < seen->n && !had; at += sizeof p->pid) had = memcmp(seen->data + at, &p->pid, sizeof p->pid) == 0;
+        if (had || !is_touched(a, rows, n, p)) continue;
+        new ++;
+        ft_buf_add(seen, &p->pid, sizeof p->pid);
         struct ft_slot *s = slot_of(a, p->pid);
         if (s) {
             struct ft_process fresh;
             if (!ft_process_read(p->pid, &fresh) || is_exiting(&fresh)) continue; /* dies by itself: its end will be judged */
             s->after_stop = true;
-            signalled++;
+            a->n_signalled++;
         }
         if (p->state == 'Z') continue;
         kill(p->pid, SIGTERM);
         kill(p->pid, SIGCONT); /* a stopped process must be able to die */
     }
     free(rows);
+    return new;
+}
+
+void ft_ending_stop(struct ft_agent *a)
+{
+    enum { PASSES = 5 };
+    ft_ranks_reap(a); /* whoever is dead already died by itself */
+    a->n_signalled = 0;
     a->said_stopped = false;
-    a->n_signalled = signalled;
+    struct ft_buf seen = {0};
+    for (int i = 0; i < PASSES && term_pass(a, &seen); i++) {} /* what was being forked during a walk is seen by the next */
+    ft_buf_fini(&seen);
 }
 
 void ft_ending_kill(struct ft_agent *a)
 {
-    ft_ranks_deaths(a);
+    ft_ranks_reap(a);
     for (int i = 0; i < a->n_slots; i++) {
         struct ft_process p;
         struct ft_slot *s = &a->slots[i];
@@ -86,18 +115,17 @@ void ft_ending_kill(struct ft_agent *a)
     struct ft_process *rows;
     size_t n = ft_processes_all(&rows, getpid());
     for (size_t i = 0; i < n; i++)
-        if (rows[i].ours && rows[i].state != 'Z' && kill(rows[i].pid, SIGKILL) == 0 && !slot_of(a, rows[i].pid)) a->n_killed++;
+        if (is_touched(a, rows, n, &rows[i]) && rows[i].state != 'Z' && kill(rows[i].pid, SIGKILL) == 0 && !slot_of(a, rows[i].pid))
+            a->n_killed++;
     free(rows);
 }
 
 /* Does this process belong to the ended rank? By its sub-cgroup; else by session, group or the variables it began with. */
 static bool belongs(struct ft_agent *a, const struct ft_slot *s, const struct ft_process *p, const pid_t *group, size_t n_group)
 {
-    if (s->cgroup >= 0) {
-        for (size_t i = 0; i < n_group; i++)
-            if (group[i] == p->pid) return true;
-        return false;
-    }
+    for (size_t i = 0; i < n_group; i++)
+        if (group[i] == p->pid) return true; /* whatever the tree looked like at that instant */
+    if (s->cgroup >= 0 || !p->ours) return false;
     if (p->sid == s->proc.pid || p->pgid == s->proc.pid) return true;
     char run[128], rank[16];
     return ft_process_env(p->pid, "FT_RUN_ID", run, sizeof run) && strcmp(run, a->run) == 0 &&
@@ -113,8 +141,8 @@ static bool end_leftovers(struct ft_agent *a, struct ft_slot *s, const struct ft
     bool any = false, due = now >= s->leftovers_kill_at;
     for (size_t i = 0; i < n; i++) {
         const struct ft_process *p = &rows[i];
-        if (!p->ours || p->state == 'Z' || slot_of(a, p->pid)) continue;
-        if (!last && !belongs(a, s, p, group, n_group)) continue;
+        if (p->state == 'Z' || slot_of(a, p->pid)) continue;
+        if (!belongs(a, s, p, group, n_group) && !(last && p->ours)) continue;
         any = true;
         /* While everything is being stopped a process that handles TERM keeps the rest of the grace: it may be saving. */
         bool keeps = a->mode == FT_AGENT_STOPPING && s->marks & FT_EXIT_AFTER_STOP && !ft_process_mask(p->pid, "SigIgn", SIGTERM);
@@ -144,12 +172,14 @@ void ft_ending_leftovers(struct ft_agent *a, int64_t now)
         struct ft_slot *s = &a->slots[i];
         if (!s->leftovers || s->state != FT_SLOT_ENDED) continue;
         pid_t one;
-        bool empty = nothing || (living && s->cgroup >= 0 && ft_contain_pids(s->cgroup, &one, 1) == 0);
-        if (!empty && !looked) {
-            looked = true;
-            n = ft_processes_all(&rows, getpid());
-        }
-        if (empty || !end_leftovers(a, s, rows, n, !living, now)) s->leftovers = false;
+        bool empty = nothing || (s->cgroup >= 0 && ft_contain_pids(s->cgroup, &one, 1) == 0);
+        if (empty) s->leftovers = false;
+        if (empty || now < s->leftovers_look_at) continue;
+        s->leftovers_look_at = now + (s->termed ? LOOK_AGAIN : LOOK_FIRST);
+        if (!looked) n = ft_processes_all(&rows, getpid());
+        looked = true;
+        /* A walk may miss a process whose parent ends meanwhile: not found is believed only when the time is over. */
+        if (!end_leftovers(a, s, rows, n, !living, now) && now >= s->leftovers_kill_at && s->cgroup < 0) s->leftovers = false;
     }
     free(rows);
 }

@@ -231,10 +231,11 @@ static void reap(struct ft_agent *a, struct ft_slot *s)
     s->marks = (info.si_code == CLD_DUMPED ? FT_EXIT_CORE : 0) | (s->after_stop ? FT_EXIT_AFTER_STOP : 0);
     s->leftovers = !a->job.keep_children;
     s->leftovers_kill_at = s->ended_at + FT_LEFTOVER_MS * FT_MS;
+    s->leftovers_look_at = s->ended_at;
     for (int k = 0; k < 3; k++) s->pump[k].dry = s->pump[k].fd < 0;
 }
 
-void ft_ranks_deaths(struct ft_agent *a)
+void ft_ranks_reap(struct ft_agent *a)
 {
     for (;;) {
         struct epoll_event ev[64];
@@ -243,6 +244,11 @@ void ft_ranks_deaths(struct ft_agent *a)
         for (int i = 0; i < n; i++) reap(a, ev[i].data.ptr);
         if (n < 64) break;
     }
+}
+
+void ft_ranks_deaths(struct ft_agent *a)
+{
+    ft_ranks_reap(a);
     ft_ranks_advance(a);
 }
 

@@ -4,12 +4,15 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/arena.h"
 #include "base/fd.h"
+#include "launcher/agent/contain.h"
 #include "launcher/proc.h"
 #include "launcher/transport/transport.h"
 
@@ -18,7 +21,7 @@ extern char **environ;
 struct link {
     struct local *local;
     int node, fd, err_fd;
-    bool open;
+    bool open, killed; /* killed: the keeper was ended by a signal */
     struct ft_proc proc;
     struct ft_watch watch, err_watch, exec_watch, end_watch;
     struct ft_timer fail_timer;
@@ -45,6 +48,7 @@ static enum ft_code open_local(const struct ft_transport_request *q, void **out,
         free(l);
         return ft_fix(err, "install ftlaunch-agent beside ftlaunch");
     }
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     *out = l;
     return FT_OK;
 }
@@ -54,6 +58,36 @@ static struct link *find(struct local *l, int node)
     for (struct link *k = l->links; k; k = k->next)
         if (k->node == node && k->open) return k;
     return NULL;
+}
+
+/* A process of ours below a keeper that lives. */
+static bool is_known(struct local *l, const struct ft_process *rows, size_t n, const struct ft_process *p)
+{
+    for (int depth = 0; p && depth < 4096; depth++) {
+        for (struct link *k = l->links; k; k = k->next)
+            if (k->proc.pidfd >= 0 && k->proc.pid == p->pid) return true;
+        p = ft_process_find(rows, n, p->ppid);
+    }
+    return false;
+}
+
+/* Keeper and agent were both killed: what was in their tree has become ours (we are a subreaper) and is ended here. */
+static void end_orphans(struct local *l)
+{
+    enum { PASSES = 200 };
+    for (int i = 0; i < PASSES; i++) { /* at most a second */
+        struct ft_process *rows;
+        size_t n = ft_processes_all(&rows, getpid()), left = 0;
+        for (size_t k = 0; k < n; k++) {
+            if (!rows[k].ours || is_known(l, rows, n, &rows[k])) continue;
+            left++;
+            if (rows[k].state != 'Z') kill(rows[k].pid, SIGKILL);
+            if (rows[k].ppid == getpid()) waitpid(rows[k].pid, NULL, WNOHANG);
+        }
+        free(rows);
+        if (!left) return;
+        poll(NULL, 0, 5);
+    }
 }
 
 static void close_link(struct link *k)
@@ -72,6 +106,7 @@ static void report(struct link *k, const char *phase, const char *reason)
     struct ft_link_error why = {.phase = phase, .status = 2};
     snprintf(why.reason, sizeof why.reason, "%.511s", reason);
     close_link(k);
+    if (k->killed) end_orphans(k->local);
     u->closed(u->self, k->node, &why);
 }
 
@@ -144,6 +179,8 @@ static void on_end(void *self, short revents)
     if (waitid(P_PIDFD, (id_t)k->proc.pidfd, &info, WEXITED | WNOHANG) == 0 && info.si_pid == 0) return;
     ft_watch_remove(k->local->q.loop, &k->end_watch);
     ft_close(&k->proc.pidfd);
+    k->killed = info.si_code != CLD_EXITED;
+    if (k->killed && !k->open) end_orphans(k->local);
 }
 
 static void reach(void *t, int node)

@@ -185,6 +185,8 @@ static const char *const scripts[][40] = {
     {"events of a lost node are late nodes=2", "0 start -> reach:0 reach:1", "0 up 0", "0 up 1 -> address", "0 address -> prepare",
      "0 ready 0", "0 ready 1 -> go", "0.1 started 0", "0.1 started 1", "1 lost 1 -> sweep:1 say_stop stop:30",
      "1.1 exit 1 status=9", "1.2 gone 1", "1.3 swept 1", "1.4 exit 0 sig=15 after", "1.5 gone 0 -> bye finish:125"},
+    {"an agent ends its ranks by itself (its keeper died)", RISE, "1 exit 0 sig=15 after", "1 exit 1 sig=15 after",
+     "1.1 lost 0 -> sweep:0 say_stop stop:30", "1.2 swept 0 -> bye finish:125"},
     {"failure, then its agent is lost", RISE, "1 exit 1 status=7 -> say_stop stop:30", "1.1 lost 0 -> sweep:0",
      "1.2 swept 0 -> bye finish:7"},
     {"a sweep that never answers is given up", RISE, "1 lost 0 -> sweep:0 say_stop stop:30", "31 tick -> say_kill kill", "40 tick",

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Case 3: launcher, agent or keeper killed with SIGKILL; TERM, INT, HUP to the launcher. Every rank has setsid children, one of
+them without environment."""
+from launch_lib import *
+
+PROGRAM = shell("setsid sleep $LT_SLEEP & env -i setsid sleep $LT_SLEEP & sleep $LT_SLEEP")
+
+
+def up():
+    r = Run(PROGRAM)
+    r.sleepers(12)
+    return r
+
+
+def after(r, name):
+    """A following run on the same node starts normally."""
+    follow = Run(["true"], folder=r.folder)
+    follow.before.add("runs")
+    check(name + ": a following run", follow.wait(20) == 0, follow.err)
+
+
+r = up()
+r.p.kill()
+r.wait(10)
+r.check_clean("3a", limit=5)
+check("3a: no run_end of the dead launcher", not r.events("run_end"))
+after(r, "3a")
+
+for name, victims in (("3b agent", [1]), ("3c keeper", [0]), ("3c both", [1, 0])):
+    r = up()
+    pids = r.agent()
+    check(name + ": found", bool(pids))
+    for v in victims:
+        os.kill(pids[v], SIG.SIGKILL)
+    t = time.monotonic()
+    r.wait(20)
+    check(name + ": ended soon", time.monotonic() - t < (12 if len(victims) == 2 else 5))
+    r.check_end(name, 125, "lost agent on localhost")
+    check(name + ": cause", r.events("run_end")[0]["cause"]["kind"] == "node", r.events("run_end"))
+    check(name + ": node_lost", len(r.events("node_lost")) == 1)
+    r.check_clean(name)
+    after(r, name)
+
+for number, status in ((SIG.SIGTERM, 143), (SIG.SIGINT, 130), (SIG.SIGHUP, 129)):
+    r = up()
+    send(r, number)
+    r.wait(10)
+    r.check_end("3d %d" % status, status, "stopped by %s" % number.name, "4 ranks ended after TERM")
+    r.check_clean("3d %d" % status)
+    check("3d: signal event", [e["number"] for e in r.events("signal")] == [int(number)])
+finish()
