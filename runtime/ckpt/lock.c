@@ -121,13 +121,18 @@ static enum ft_code take_old(struct ft_ckpt_lock *l, struct ft_fio *f, const cha
     const int held = hold(fd);
     read_holder(path, &h);
     enum ft_code rc = FT_OK;
-    if (held == 0 || !gone(&h, me.run_id)) {
+    /* Nobody holds it and it says nothing: its writer was killed before the first word. */
+    const bool stillborn = held == 1 && !h.v;
+    if (held == 0 || (!stillborn && !gone(&h, me.run_id))) {
         rc = busy(path, &h, err);
     } else if (fstat(fd, &by_fd) < 0 || stat(path, &by_path) < 0 || by_fd.st_ino != by_path.st_ino) {
         rc = busy(path, &h, err); /* another run was faster */
     } else {
         rc = fill(f, fd, path, me, err);
-        ft_buf_addf(taken_over, "took over LOCK of run %s on %s (pid %lld), which has ended", h.run_id, h.host, (long long)h.pid);
+        if (stillborn) ft_buf_adds(taken_over, "took over an empty LOCK");
+        else
+            ft_buf_addf(taken_over, "took over LOCK of run %s on %s (pid %lld), which has ended", h.run_id, h.host,
+                        (long long)h.pid);
     }
     ft_json_destroy(h.v);
     if (rc) ft_close(&fd);
@@ -143,13 +148,17 @@ enum ft_code ft_ckpt_lock_take(struct ft_ckpt_lock *l, struct ft_fio *f, const c
     path_of(&path, dir);
     int fd = ft_fio_open(f, FT_FIO_LOCK, ft_buf_str(&path), O_RDWR | O_CREAT | O_EXCL, 0666);
     if (fd >= 0) {
-        (void)hold(fd);
-        rc = fill(f, fd, ft_buf_str(&path), me, err);
-        if (rc) {
+        if (hold(fd) == 0) { /* another run found it empty and was faster */
+            struct holder h;
+            read_holder(ft_buf_str(&path), &h);
+            rc = busy(ft_buf_str(&path), &h, err);
+            ft_json_destroy(h.v);
+            ft_close(&fd);
+        } else if ((rc = fill(f, fd, ft_buf_str(&path), me, err))) {
             ft_close(&fd);
             unlink(ft_buf_str(&path));
         }
-        l->fd = rc ? -1 : fd;
+        l->fd = fd;
     } else if (errno == EEXIST) {
         rc = take_old(l, f, ft_buf_str(&path), me, taken_over, err);
     } else {

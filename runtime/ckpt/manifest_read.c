@@ -326,9 +326,11 @@ static enum ft_code check_tail(struct reader *r, const char *text, size_t n)
 
 static size_t count_entries(const char *text, size_t n)
 {
-    size_t k = 0;
     static const char mark[] = "\"offset\"";
-    for (const char *p = text; (p = memmem(p, n - (size_t)(p - text), mark, sizeof mark - 1)); p += sizeof mark - 1) k++;
+    const size_t len = sizeof mark - 1;
+    size_t k = 0;
+    for (size_t i = 0; i + len <= n; i++)
+        if (text[i] == '"' && text[i + 1] == 'o' && !memcmp(text + i, mark, len)) k++;
     return k;
 }
 

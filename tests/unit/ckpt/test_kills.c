@@ -1,0 +1,177 @@
+/* RT-19: a writer is killed, or one of its calls fails, at every site and every call. Whatever happens, the next start finds the
+ * previous or the new checkpoint complete, cleans up, and can save again. */
+#include "drive.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+/* After a fault: a run without faults finds step 2 or 3, whole, and saves step 4; nothing half is left. */
+static int64_t recover(const char *dir)
+{
+    struct ranks r;
+    char names[512];
+    struct job j = {.dir = dir, .run_id = "run-a", .saves = {4}};
+    drive(&j, 3, &r);
+    ranks_all_ok(&r);
+    long long step = -1;
+    assert_int_equal(sscanf(r.text[0], "resumed %lld", &step), 1);
+    assert_true(step == 2 || step == 3);
+    list_dir(dir, names, sizeof names);
+    if (strstr(names, ".tmp-") || strstr(names, ".old-") || strstr(names, ".del-") || strstr(names, "LOCK") ||
+        strstr(names, ".part"))
+        fail_msg("left behind: %s", names);
+    assert_non_null(strstr(names, "step_00000004"));
+    return step;
+}
+
+static void prepare(char **dir)
+{
+    struct ranks r;
+    *dir = make_dir();
+    struct job j = {.dir = *dir, .run_id = "run-a", .saves = {1, 2}, .keep = -1};
+    drive(&j, 2, &r);
+    went_well(&r, 0);
+}
+
+/* One fault while step 3 is saved twice (the first is set aside; keep = 1, so retention deletes step 1). True: it happened. */
+static bool with_fault(const char *fault, bool kills)
+{
+    char *dir;
+    struct ranks r;
+    prepare(&dir);
+    struct job j = {.dir = dir, .run_id = "run-a", .saves = {3, 3}, .keep = 1, .fault = fault};
+    drive(&j, 2, &r);
+    bool hit = false;
+    for (int i = 0; i < 2; i++) {
+        assert_false(r.late[i]);
+        hit |= WIFSIGNALED(r.status[i]) || WEXITSTATUS(r.status[i]) != 0;
+        if (kills) continue;
+        if (!WIFEXITED(r.status[i])) fail_msg("%s: rank %d died: %s", fault, i, r.text[i]);
+    }
+    if (kills && hit)
+        assert_true((WIFSIGNALED(r.status[0]) && WTERMSIG(r.status[0]) == SIGKILL) ||
+                    (WIFSIGNALED(r.status[1]) && WTERMSIG(r.status[1]) == SIGKILL));
+    recover(dir);
+    remove_dir(dir);
+    return hit;
+}
+
+/* Every call of a site on a rank, until a call number is not reached any more. */
+static int kill_everywhere(const char *site, int rank, int most)
+{
+    int hits = 0;
+    for (int n = 1; n <= most; n++) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "%s@%d:%d:kill", site, rank, n);
+        if (!with_fault(fault, true)) break;
+        hits++;
+    }
+    return hits;
+}
+
+static void test_RT19_kill_rank_0(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *site;
+        int most, least;
+    } sites[] = {{"lock", 3, 1},    {"mkdir", 4, 2},  {"open", 20, 7},   {"fallocate", 4, 2}, {"write", 60, 30},
+                 {"fsync", 12, 7},  {"close", 12, 6}, {"rename", 12, 6}, {"fsyncdir", 12, 6}, {"latest", 4, 2},
+                 {"unlink", 12, 5}, {"rmdir", 5, 2},  {"pread", 60, 12}};
+    int all = 0;
+    for (size_t i = 0; i < sizeof sites / sizeof *sites; i++) {
+        const int hits = kill_everywhere(sites[i].site, 0, sites[i].most);
+        print_message("           %s: %d\n", sites[i].site, hits);
+        if (hits < sites[i].least) fail_msg("%s: only %d calls were hit, %d expected", sites[i].site, hits, sites[i].least);
+        all += hits;
+    }
+    print_message("           %d kills\n", all);
+    assert_true(all >= 100);
+}
+
+static void test_RT19_kill_rank_1(void **state)
+{
+    (void)state;
+    static const char *const sites[] = {"open", "fallocate", "write", "fsync", "close"};
+    for (size_t i = 0; i < sizeof sites / sizeof *sites; i++) assert_true(kill_everywhere(sites[i], 1, 3) >= 1);
+}
+
+/* A call fails: nothing is published, or (after publication) only a warning; the run goes on and the next save works. */
+static void test_failing_calls(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fault;
+        enum ft_code code; /* FT_OK: the save works all the same */
+        const char *text;
+    } rows[] = {
+        {"fallocate@1:1:enospc", FT_IO, "fallocate failed: No space left on device ("},
+        {"write@0:5:enospc", FT_IO, "No space left on device"},
+        {"fsync@1:1:enospc", FT_IO, "fsync failed: No space left on device"},
+        {"mkdir@0:1:enospc", FT_IO, "No space left on device"},
+        {"open@1:2:eio", FT_OK, ""}, /* again in a new file */
+        {"write@1:3:eio", FT_OK, ""},
+        {"fsync@1:1:eio", FT_OK, ""},
+        {"close@1:1:eio", FT_OK, ""},
+        {"write@1:2:estale;write@1:5:estale", FT_OK, ""},
+        {"write@1:3:short", FT_OK, ""},
+        {"write@1:2:delay=300", FT_OK, ""},
+        {"fsync@1:1:eio;fsync@1:2:eio;fsync@1:3:eio", FT_IO, "fsync failed: Input/output error"},
+        {"rename@0:1:eio", FT_IO, "Input/output error"},
+        {"rename@0:2:eio", FT_IO, "Input/output error"},
+        {"fsyncdir@0:1:eio", FT_IO, "Input/output error"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *dir;
+        struct ranks r;
+        prepare(&dir);
+        struct job j = {.dir = dir, .run_id = "run-a", .saves = {3, 4}, .keep = 1, .fault = rows[i].fault, .go_on = true};
+        drive(&j, 2, &r);
+        print_message("           %s\n", rows[i].fault);
+        for (int k = 0; k < 2; k++) {
+            if (r.status[k] != 0 || !strstr(r.text[k], "saved 4")) fail_msg("%s: rank %d: %s", rows[i].fault, k, r.text[k]);
+            if ((strstr(r.text[k], "saved 3") != NULL) != (rows[i].code == FT_OK))
+                fail_msg("%s: rank %d: %s", rows[i].fault, k, r.text[k]);
+            if (!strstr(r.text[k], rows[i].text))
+                fail_msg("%s: rank %d did not say '%s': %s", rows[i].fault, k, rows[i].text, r.text[k]);
+        }
+        struct job next = {.dir = dir, .run_id = "run-b"};
+        drive(&next, 1, &r);
+        went_well(&r, 4);
+        remove_dir(dir);
+    }
+}
+
+/* A disk that lies: the bit is found at the load, by CRC, with file and rows; the older one is taken. */
+static void test_flipped_write(void **state)
+{
+    (void)state;
+    char *dir;
+    struct ranks r;
+    prepare(&dir);
+    struct job j = {.dir = dir, .run_id = "run-a", .saves = {3}, .fault = "write@1:4:flip"};
+    drive(&j, 2, &r);
+    went_well(&r, 2);
+    struct job next = {.dir = dir, .run_id = "run-b"};
+    drive(&next, 2, &r);
+    went_well(&r, 2);
+    assert_non_null(strstr(r.text[0], "step_00000003 is damaged and is passed over: "));
+    assert_non_null(strstr(r.text[0], "(w-00001-of-00002.safetensors, bytes "));
+    struct job lying = {.dir = dir, .run_id = "run-b", .fault = "pread@1:2:flip", .resume = "2"};
+    drive(&lying, 2, &r);
+    refused(&r, FT_DATA, "cannot resume from 'step_00000002'");
+    remove_dir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_failing_calls),
+        cmocka_unit_test(test_flipped_write),
+        cmocka_unit_test(test_RT19_kill_rank_0),
+        cmocka_unit_test(test_RT19_kill_rank_1),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
