@@ -3,14 +3,14 @@
 
 #include "runtime/chat/eval.h"
 
-static int64_t n_chars(struct ft_value s)
+static int64_t n_chars(struct ft_jval s)
 {
     int64_t n = 0;
     for (size_t i = 0; i < s.n; i++) n += ((unsigned char)s.u.s[i] & 0xC0) != 0x80;
     return n;
 }
 
-int64_t ft_length_of(struct ft_value v)
+int64_t ft_length_of(struct ft_jval v)
 {
     switch ((enum ft_vtype)v.type) {
     case FT_V_UNDEFINED: return 0;
@@ -31,15 +31,15 @@ int64_t ft_length_of(struct ft_value v)
     return -1;
 }
 
-static struct ft_value bind(struct ft_eval *e, struct ft_value self, int id)
+static struct ft_jval bind(struct ft_eval *e, struct ft_jval self, int id)
 {
     struct ft_vmethod *m = ft_vheap_alloc(e->heap, sizeof *m);
     if (!m) return ft_v_undefined("");
     *m = (struct ft_vmethod){self, id};
-    return (struct ft_value){.type = FT_V_METHOD, .u.method = m};
+    return (struct ft_jval){.type = FT_V_METHOD, .u.method = m};
 }
 
-static struct ft_value loop_attr(struct ft_value v, const char *name)
+static struct ft_jval loop_attr(struct ft_jval v, const char *name)
 {
     const struct ft_vloop *l = v.u.loop;
     const int64_t i = (int64_t)l->index, n = (int64_t)l->items->n;
@@ -57,16 +57,16 @@ static struct ft_value loop_attr(struct ft_value v, const char *name)
     return ft_v_undefined("loop attribute");
 }
 
-static struct ft_value missing(struct ft_eval *e, const char *name, size_t n)
+static struct ft_jval missing(struct ft_eval *e, const char *name, size_t n)
 {
-    struct ft_value v = ft_v_copy(e->heap, name, n);
+    struct ft_jval v = ft_v_copy(e->heap, name, n);
     v.type = FT_V_UNDEFINED;
     return v;
 }
 
-struct ft_value ft_get_attr(struct ft_eval *e, struct ft_value of, const char *name, size_t n, int line)
+struct ft_jval ft_get_attr(struct ft_eval *e, struct ft_jval of, const char *name, size_t n, int line)
 {
-    struct ft_value v;
+    struct ft_jval v;
     if (of.type == FT_V_UNDEFINED) return ft_fail_eval(e, line, "'%.*s' is undefined", (int)of.n, of.u.s);
     const int id = ft_method_id(name, n);
     if (id >= 0 && ft_has_method(of, id)) return bind(e, of, id);
@@ -83,7 +83,7 @@ struct ft_value ft_get_attr(struct ft_eval *e, struct ft_value of, const char *n
 }
 
 /* Byte at which character i of s begins. */
-static size_t char_at(struct ft_value s, int64_t i)
+static size_t char_at(struct ft_jval s, int64_t i)
 {
     size_t at = 0;
     uint32_t cp;
@@ -91,15 +91,15 @@ static size_t char_at(struct ft_value s, int64_t i)
     return at;
 }
 
-static struct ft_value one_char(struct ft_value s, size_t at)
+static struct ft_jval one_char(struct ft_jval s, size_t at)
 {
     uint32_t cp;
     return ft_v_str(s.u.s + at, (size_t)ft_utf8_decode(s.u.s + at, s.n - at, &cp));
 }
 
-struct ft_value ft_get_item(struct ft_eval *e, struct ft_value of, struct ft_value key, int line)
+struct ft_jval ft_get_item(struct ft_eval *e, struct ft_jval of, struct ft_jval key, int line)
 {
-    struct ft_value v;
+    struct ft_jval v;
     if (of.type == FT_V_UNDEFINED) return ft_fail_eval(e, line, "'%.*s' is undefined", (int)of.n, of.u.s);
     if (of.type == FT_V_DICT) {
         if (!ft_eval_step(e, line, of.u.dict->n * 16)) return of;
@@ -120,7 +120,7 @@ struct ft_value ft_get_item(struct ft_eval *e, struct ft_value of, struct ft_val
     return text ? one_char(of, char_at(of, i)) : of.u.list->v[i];
 }
 
-static bool bound(struct ft_eval *e, struct ft_value v, int line, int64_t *out)
+static bool bound(struct ft_eval *e, struct ft_jval v, int line, int64_t *out)
 {
     if (v.type == FT_V_NONE) return false;
     if (v.type == FT_V_INT) *out = v.u.i;
@@ -129,10 +129,11 @@ static bool bound(struct ft_eval *e, struct ft_value v, int line, int64_t *out)
     return !e->failed;
 }
 
-struct ft_value ft_slice(struct ft_eval *e, struct ft_value of, const struct ft_value part[3], int line)
+struct ft_jval ft_slice(struct ft_eval *e, struct ft_jval of, const struct ft_jval part[3], int line)
 {
     if (of.type == FT_V_UNDEFINED) return ft_fail_eval(e, line, "'%.*s' is undefined", (int)of.n, of.u.s);
-    if (of.type != FT_V_STRING && of.type != FT_V_LIST && of.type != FT_V_TUPLE) return ft_v_undefined("slice");
+    if (of.type != FT_V_STRING && of.type != FT_V_LIST && of.type != FT_V_TUPLE)
+        return ft_fail_eval(e, line, "'%s' object is not subscriptable", ft_v_type_name(of));
     if (of.type == FT_V_STRING && !ft_eval_step(e, line, of.n)) return of;
     const int64_t n = ft_length_of(of);
     int64_t step = 1, from, to, x = 0;
@@ -150,7 +151,7 @@ struct ft_value ft_slice(struct ft_eval *e, struct ft_value of, const struct ft_
         return ft_v_str(of.u.s + a, b);
     }
     if (of.type == FT_V_STRING) {
-        struct ft_value chars, text;
+        struct ft_jval chars, text;
         struct ft_buf b = {0};
         if (!ft_items_of(e, of, line, &chars)) return of;
         for (int64_t i = from; step > 0 ? i < to : i > to; i += step) ft_buf_add(&b, chars.u.list->v[i].u.s, chars.u.list->v[i].n);
@@ -158,13 +159,13 @@ struct ft_value ft_slice(struct ft_eval *e, struct ft_value of, const struct ft_
         ft_buf_fini(&b);
         return text;
     }
-    const struct ft_value out = ft_v_list(e->heap, (enum ft_vtype)of.type, 0);
+    const struct ft_jval out = ft_v_list(e->heap, (enum ft_vtype)of.type, 0);
     for (int64_t i = from; (step > 0 ? i < to : i > to) && ft_eval_step(e, line, 0); i += step)
         ft_v_push(e->heap, out, of.u.list->v[i]);
     return out;
 }
 
-bool ft_items_of(struct ft_eval *e, struct ft_value v, int line, struct ft_value *list)
+bool ft_items_of(struct ft_eval *e, struct ft_jval v, int line, struct ft_jval *list)
 {
     switch ((enum ft_vtype)v.type) {
     case FT_V_LIST:
@@ -177,7 +178,7 @@ bool ft_items_of(struct ft_eval *e, struct ft_value v, int line, struct ft_value
     case FT_V_STRING:
         *list = ft_v_list(e->heap, FT_V_LIST, v.n);
         for (size_t i = 0; i < v.n && !e->heap->failed;) {
-            const struct ft_value c = one_char(v, i);
+            const struct ft_jval c = one_char(v, i);
             ft_v_push(e->heap, *list, c);
             i += c.n;
         }

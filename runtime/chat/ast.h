@@ -65,7 +65,7 @@ struct ft_node {
     int id; /* filter, test */
     int line;
     const char *name; /* NUL terminated */
-    struct ft_value value;
+    struct ft_jval value;
     struct ft_node *a, *b, *c, *d, *e;
     struct ft_node **v;
     const char **names; /* of keyword arguments, NULL for positional ones; same length as v */

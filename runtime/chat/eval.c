@@ -4,7 +4,7 @@
 
 #include "runtime/chat/eval.h"
 
-struct ft_value ft_fail_eval(struct ft_eval *e, int line, const char *fmt, ...)
+struct ft_jval ft_fail_eval(struct ft_eval *e, int line, const char *fmt, ...)
 {
     if (!e->failed) {
         va_list ap;
@@ -28,23 +28,23 @@ bool ft_eval_step(struct ft_eval *e, int line, size_t cost)
     return !e->failed;
 }
 
-struct ft_value ft_eval_text(struct ft_eval *e, const struct ft_buf *b, int line)
+struct ft_jval ft_eval_text(struct ft_eval *e, const struct ft_buf *b, int line)
 {
     if (b->n > FT_RENDER_OUTPUT) return ft_fail_eval(e, line, "a text is longer than 64 MiB");
     return ft_v_copy(e->heap, ft_buf_str(b), b->n);
 }
 
-static struct ft_value lookup(struct ft_eval *e, const struct ft_node *n)
+static struct ft_jval lookup(struct ft_eval *e, const struct ft_node *n)
 {
     for (const struct ft_scope *s = e->scope; s; s = s->outer)
         for (size_t i = 0; i < s->n; i++)
             if (!strcmp(s->v[i].name, n->name)) return s->v[i].value;
     const int id = ft_function_id(n->name, strlen(n->name));
-    if (id >= 0) return (struct ft_value){.type = FT_V_FUNCTION, .n = (uint32_t)id};
+    if (id >= 0) return (struct ft_jval){.type = FT_V_FUNCTION, .n = (uint32_t)id};
     return ft_v_undefined(n->name);
 }
 
-bool ft_arg(const struct ft_args *a, size_t i, const char *name, struct ft_value *out)
+bool ft_arg(const struct ft_args *a, size_t i, const char *name, struct ft_jval *out)
 {
     if (i < a->n && !a->names[i]) {
         *out = a->v[i];
@@ -61,17 +61,17 @@ bool ft_arg(const struct ft_args *a, size_t i, const char *name, struct ft_value
 /* Evaluates n->v into a (storage of the heap). */
 static bool arguments(struct ft_eval *e, const struct ft_node *n, struct ft_args *a)
 {
-    struct ft_value *v = ft_vheap_alloc(e->heap, (n->n + 1) * sizeof *v);
+    struct ft_jval *v = ft_vheap_alloc(e->heap, (n->n + 1) * sizeof *v);
     if (!v) return false;
     for (size_t i = 0; i < n->n && !e->failed; i++) v[i] = ft_eval(e, n->v[i]);
     *a = (struct ft_args){.v = v, .names = n->names, .n = n->n, .line = n->line};
     return !e->failed;
 }
 
-static struct ft_value call(struct ft_eval *e, const struct ft_node *n)
+static struct ft_jval call(struct ft_eval *e, const struct ft_node *n)
 {
     struct ft_args a;
-    const struct ft_value f = ft_eval(e, n->a);
+    const struct ft_jval f = ft_eval(e, n->a);
     if (e->failed || !arguments(e, n, &a)) return f;
     if (f.type == FT_V_FUNCTION) return ft_call_function(e, (int)f.n, &a);
     if (f.type == FT_V_METHOD) return ft_call_method(e, f.u.method, &a);
@@ -80,28 +80,28 @@ static struct ft_value call(struct ft_eval *e, const struct ft_node *n)
     return ft_fail_eval(e, n->line, "'%s' object is not callable", ft_v_type_name(f));
 }
 
-static struct ft_value filter(struct ft_eval *e, const struct ft_node *n)
+static struct ft_jval filter(struct ft_eval *e, const struct ft_node *n)
 {
     static const struct ft_node block = {.kind = FT_N_NAME, .name = "\1block"};
     struct ft_args a;
-    const struct ft_value v = ft_eval(e, n->a ? n->a : &block);
+    const struct ft_jval v = ft_eval(e, n->a ? n->a : &block);
     if (e->failed || !arguments(e, n, &a)) return v;
     return ft_filter(e, n->id, v, &a);
 }
 
-static struct ft_value test(struct ft_eval *e, const struct ft_node *n)
+static struct ft_jval test(struct ft_eval *e, const struct ft_node *n)
 {
     struct ft_args a;
-    const struct ft_value v = ft_eval(e, n->a);
+    const struct ft_jval v = ft_eval(e, n->a);
     if (e->failed || !arguments(e, n, &a)) return v;
     return ft_v_bool(ft_test_value(e, n->id, v, &a) != n->negate);
 }
 
-static struct ft_value compare(struct ft_eval *e, const struct ft_node *n)
+static struct ft_jval compare(struct ft_eval *e, const struct ft_node *n)
 {
-    struct ft_value a = ft_eval(e, n->a);
+    struct ft_jval a = ft_eval(e, n->a);
     for (size_t i = 0; i < n->n && !e->failed; i++) {
-        const struct ft_value b = ft_eval(e, n->v[i]);
+        const struct ft_jval b = ft_eval(e, n->v[i]);
         if (e->failed) break;
         if (!ft_compare(e, (enum ft_op)n->ops[i], a, b, n->line)) return ft_v_bool(false);
         a = b;
@@ -109,9 +109,9 @@ static struct ft_value compare(struct ft_eval *e, const struct ft_node *n)
     return ft_v_bool(true);
 }
 
-static struct ft_value sign(struct ft_eval *e, const struct ft_node *n)
+static struct ft_jval sign(struct ft_eval *e, const struct ft_node *n)
 {
-    const struct ft_value v = ft_eval(e, n->a);
+    const struct ft_jval v = ft_eval(e, n->a);
     if (e->failed) return v;
     if (!ft_v_is_number(v))
         return ft_fail_eval(e, n->line, "bad operand type for unary %c: '%s'", n->kind == FT_N_NEG ? '-' : '+', ft_v_type_name(v));
@@ -119,49 +119,49 @@ static struct ft_value sign(struct ft_eval *e, const struct ft_node *n)
     return ft_binary(e, n->kind == FT_N_NEG ? FT_OP_SUB : FT_OP_ADD, ft_v_int(0), v, n->line);
 }
 
-static struct ft_value sequence(struct ft_eval *e, const struct ft_node *n)
+static struct ft_jval sequence(struct ft_eval *e, const struct ft_node *n)
 {
-    const struct ft_value list = ft_v_list(e->heap, n->kind == FT_N_LIST ? FT_V_LIST : FT_V_TUPLE, n->n);
+    const struct ft_jval list = ft_v_list(e->heap, n->kind == FT_N_LIST ? FT_V_LIST : FT_V_TUPLE, n->n);
     for (size_t i = 0; i < n->n && !e->failed; i++) ft_v_push(e->heap, list, ft_eval(e, n->v[i]));
     return list;
 }
 
-static struct ft_value dict(struct ft_eval *e, const struct ft_node *n)
+static struct ft_jval dict(struct ft_eval *e, const struct ft_node *n)
 {
-    const struct ft_value d = ft_v_dict(e->heap);
+    const struct ft_jval d = ft_v_dict(e->heap);
     for (size_t i = 0; i + 1 < n->n && !e->failed; i += 2) {
-        const struct ft_value k = ft_eval(e, n->v[i]), v = ft_eval(e, n->v[i + 1]);
+        const struct ft_jval k = ft_eval(e, n->v[i]), v = ft_eval(e, n->v[i + 1]);
         if (k.type == FT_V_LIST || k.type == FT_V_DICT) return ft_fail_eval(e, n->line, "unhashable type: '%s'", ft_v_type_name(k));
         if (!e->failed && ft_eval_step(e, n->line, d.u.dict->n * 16)) ft_v_set(e->heap, d, k, v);
     }
     return d;
 }
 
-static struct ft_value concatenate(struct ft_eval *e, const struct ft_node *n)
+static struct ft_jval concatenate(struct ft_eval *e, const struct ft_node *n)
 {
     struct ft_buf text = {0};
     for (size_t i = 0; i < n->n && !e->failed; i++) {
-        const struct ft_value v = ft_eval(e, n->v[i]);
+        const struct ft_jval v = ft_eval(e, n->v[i]);
         if (!e->failed && !ft_v_print(v, &text)) ft_fail_eval(e, n->line, "a value nests too deeply to be printed");
         if (text.n > FT_RENDER_OUTPUT) ft_fail_eval(e, n->line, "a text is longer than 64 MiB");
     }
-    const struct ft_value v = e->failed ? ft_v_undefined("") : ft_eval_text(e, &text, n->line);
+    const struct ft_jval v = e->failed ? ft_v_undefined("") : ft_eval_text(e, &text, n->line);
     ft_buf_fini(&text);
     return v;
 }
 
-static struct ft_value slice(struct ft_eval *e, const struct ft_node *n)
+static struct ft_jval slice(struct ft_eval *e, const struct ft_node *n)
 {
-    const struct ft_value of = ft_eval(e, n->a);
+    const struct ft_jval of = ft_eval(e, n->a);
     const struct ft_node *parts[3] = {n->b, n->c, n->d};
-    struct ft_value v[3];
+    struct ft_jval v[3];
     for (int i = 0; i < 3; i++) v[i] = parts[i] && !e->failed ? ft_eval(e, parts[i]) : ft_v_none();
     return e->failed ? of : ft_slice(e, of, v, n->line);
 }
 
-static struct ft_value eval_one(struct ft_eval *e, const struct ft_node *n)
+static struct ft_jval eval_one(struct ft_eval *e, const struct ft_node *n)
 {
-    struct ft_value a, b;
+    struct ft_jval a, b;
     switch ((enum ft_node_kind)n->kind) {
     case FT_N_CONST: return n->value;
     case FT_N_NAME: return lookup(e, n);
@@ -206,11 +206,11 @@ static struct ft_value eval_one(struct ft_eval *e, const struct ft_node *n)
     FT_BUG("a statement where an expression belongs");
 }
 
-struct ft_value ft_eval(struct ft_eval *e, const struct ft_node *n)
+struct ft_jval ft_eval(struct ft_eval *e, const struct ft_node *n)
 {
     if (!ft_eval_step(e, n->line, 0)) return ft_v_undefined("");
     if (++e->depth > FT_RENDER_DEPTH) ft_fail_eval(e, n->line, "the template nests more than %d levels", FT_RENDER_DEPTH);
-    const struct ft_value v = e->failed ? ft_v_undefined("") : eval_one(e, n);
+    const struct ft_jval v = e->failed ? ft_v_undefined("") : eval_one(e, n);
     e->depth--;
     return v;
 }

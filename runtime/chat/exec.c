@@ -9,7 +9,7 @@ enum flow { GO_ON, BREAK, CONTINUE };
 
 static enum flow run(struct ft_eval *e, const struct ft_node *n);
 
-void ft_scope_set(struct ft_eval *e, struct ft_scope *s, const char *name, struct ft_value v)
+void ft_scope_set(struct ft_eval *e, struct ft_scope *s, const char *name, struct ft_jval v)
 {
     for (size_t i = 0; i < s->n; i++)
         if (!strcmp(s->v[i].name, name)) {
@@ -35,7 +35,7 @@ static bool open_scope(struct ft_eval *e, struct ft_scope *outer)
     return true;
 }
 
-static void write_value(struct ft_eval *e, struct ft_value v, int line)
+static void write_value(struct ft_eval *e, struct ft_jval v, int line)
 {
     if (v.type == FT_V_STRING) {
         if (v.n) ft_buf_add(e->out, v.u.s, v.n);
@@ -46,17 +46,17 @@ static void write_value(struct ft_eval *e, struct ft_value v, int line)
 }
 
 /* target: a name, ns.attribute, or a tuple of names. */
-static void assign(struct ft_eval *e, const struct ft_node *target, struct ft_value v)
+static void assign(struct ft_eval *e, const struct ft_node *target, struct ft_jval v)
 {
     if (target->kind == FT_N_NAME) {
         ft_scope_set(e, e->scope, target->name, v);
     } else if (target->kind == FT_N_GETATTR) {
-        const struct ft_value ns = ft_eval(e, target->a);
+        const struct ft_jval ns = ft_eval(e, target->a);
         if (e->failed) return;
         if (ns.type == FT_V_NAMESPACE) ft_v_set(e->heap, ns, ft_v_cstr(target->name), v);
         else ft_fail_eval(e, target->line, "cannot assign attribute on non-namespace object");
     } else {
-        struct ft_value list;
+        struct ft_jval list;
         if (!ft_items_of(e, v, target->line, &list)) return;
         if (list.u.list->n != target->n) {
             ft_fail_eval(e, target->line, "%zu values for %zu names", list.u.list->n, target->n);
@@ -67,9 +67,9 @@ static void assign(struct ft_eval *e, const struct ft_node *target, struct ft_va
 }
 
 /* The items for which the loop's own condition holds. */
-static struct ft_value select_items(struct ft_eval *e, const struct ft_node *n, struct ft_value items)
+static struct ft_jval select_items(struct ft_eval *e, const struct ft_node *n, struct ft_jval items)
 {
-    struct ft_value kept = ft_v_list(e->heap, FT_V_LIST, items.u.list->n);
+    struct ft_jval kept = ft_v_list(e->heap, FT_V_LIST, items.u.list->n);
     struct ft_scope *outer = e->scope;
     for (size_t i = 0; i < items.u.list->n && !e->failed; i++) {
         if (!open_scope(e, outer) || !ft_eval_step(e, n->line, 0)) break;
@@ -82,53 +82,56 @@ static struct ft_value select_items(struct ft_eval *e, const struct ft_node *n, 
 
 static void run_for(struct ft_eval *e, const struct ft_node *n)
 {
-    struct ft_value items;
+    struct ft_jval items;
     struct ft_scope *outer = e->scope;
-    const struct ft_value over = ft_eval(e, n->b);
+    bool completed = false; /* some round reached its end */
+    const struct ft_jval over = ft_eval(e, n->b);
     if (e->failed || !ft_items_of(e, over, n->line, &items)) return;
     if (n->c) items = select_items(e, n, items);
     struct ft_vloop *loop = ft_vheap_alloc(e->heap, sizeof *loop);
     if (!loop || e->failed) return;
     *loop = (struct ft_vloop){.items = items.u.list, .depth = ++e->loop_depth};
-    const struct ft_value loop_value = {.type = FT_V_LOOP, .u.loop = loop};
+    const struct ft_jval loop_value = {.type = FT_V_LOOP, .u.loop = loop};
     for (size_t i = 0; i < items.u.list->n && !e->failed; i++) {
         if (!open_scope(e, outer) || !ft_eval_step(e, n->line, 0)) break;
         loop->index = i;
         ft_scope_set(e, e->scope, "loop", loop_value);
         assign(e, n->a, items.u.list->v[i]);
-        if (e->failed || run(e, n->d) == BREAK) break;
+        const enum flow f = e->failed ? BREAK : run(e, n->d);
+        if (f == BREAK) break;
+        if (f == GO_ON) completed = true;
     }
     e->loop_depth--;
     e->scope = outer;
-    if (!items.u.list->n && n->e && !e->failed) {
+    if (!completed && n->e && !e->failed) { /* as jinja2: also when break or continue cut every round short */
         if (open_scope(e, outer)) (void)run(e, n->e);
         e->scope = outer;
     }
 }
 
 /* The text that a body writes. */
-static struct ft_value capture(struct ft_eval *e, const struct ft_node *body)
+static struct ft_jval capture(struct ft_eval *e, const struct ft_node *body)
 {
     struct ft_buf text = {0}, *before = e->out;
     e->out = &text;
     (void)run(e, body);
     e->out = before;
-    const struct ft_value v = e->failed ? ft_v_undefined("") : ft_eval_text(e, &text, body->line);
+    const struct ft_jval v = e->failed ? ft_v_undefined("") : ft_eval_text(e, &text, body->line);
     ft_buf_fini(&text);
     return v;
 }
 
-static struct ft_value capture_in_scope(struct ft_eval *e, const struct ft_node *body)
+static struct ft_jval capture_in_scope(struct ft_eval *e, const struct ft_node *body)
 {
     struct ft_scope *outer = e->scope;
     if (!open_scope(e, outer)) return ft_v_undefined("");
-    const struct ft_value v = capture(e, body);
+    const struct ft_jval v = capture(e, body);
     e->scope = outer;
     return v;
 }
 
 /* A chain of filters whose innermost value is the text of a block. */
-static struct ft_value filtered(struct ft_eval *e, const struct ft_node *chain, struct ft_value text)
+static struct ft_jval filtered(struct ft_eval *e, const struct ft_node *chain, struct ft_jval text)
 {
     if (!chain) return text;
     ft_scope_set(e, e->scope, "\1block", text);
@@ -156,10 +159,10 @@ static void run_macro_definition(struct ft_eval *e, const struct ft_node *n)
     struct ft_vmacro *m = ft_vheap_alloc(e->heap, sizeof *m);
     if (!m) return;
     *m = (struct ft_vmacro){n, e->scope};
-    ft_scope_set(e, e->scope, n->name, (struct ft_value){.type = FT_V_MACRO, .u.macro = m});
+    ft_scope_set(e, e->scope, n->name, (struct ft_jval){.type = FT_V_MACRO, .u.macro = m});
 }
 
-struct ft_value ft_call_macro(struct ft_eval *e, const struct ft_vmacro *m, const struct ft_args *a)
+struct ft_jval ft_call_macro(struct ft_eval *e, const struct ft_vmacro *m, const struct ft_args *a)
 {
     const struct ft_node *n = m->node;
     struct ft_scope *before = e->scope;
@@ -174,13 +177,13 @@ struct ft_value ft_call_macro(struct ft_eval *e, const struct ft_vmacro *m, cons
     }
     if (positional > n->n) return ft_fail_eval(e, a->line, "macro '%s' takes not more than %zu argument(s)", n->name, n->n);
     for (size_t k = 0; k < n->n && !e->failed; k++) {
-        struct ft_value v;
+        struct ft_jval v;
         if (!ft_arg(a, k, n->names[k], &v)) v = n->v[k] ? ft_eval(e, n->v[k]) : ft_v_undefined(n->names[k]);
         ft_scope_set(e, e->scope, n->names[k], v);
     }
     const int loop_depth = e->loop_depth;
     e->loop_depth = 0;
-    const struct ft_value text = e->failed ? ft_v_undefined("") : capture(e, n->a);
+    const struct ft_jval text = e->failed ? ft_v_undefined("") : capture(e, n->a);
     e->loop_depth = loop_depth;
     e->scope = before;
     return text;
@@ -199,7 +202,7 @@ static enum flow run_if(struct ft_eval *e, const struct ft_node *n)
 
 static enum flow run_one(struct ft_eval *e, const struct ft_node *n)
 {
-    struct ft_value v;
+    struct ft_jval v;
     switch ((enum ft_node_kind)n->kind) {
     case FT_N_TEXT: write_value(e, n->value, n->line); break;
     case FT_N_OUTPUT:

@@ -67,10 +67,10 @@ int ft_filter_id(const char *name)
     return -1;
 }
 
-static struct ft_value to_json(struct ft_eval *e, struct ft_value v, const struct ft_args *a)
+static struct ft_jval to_json(struct ft_eval *e, struct ft_jval v, const struct ft_args *a)
 {
     struct ft_dumps how = {.indent = -1};
-    struct ft_value x;
+    struct ft_jval x;
     if (ft_arg(a, 1, "indent", &x)) {
         if (x.type == FT_V_INT && x.u.i <= 64) how.indent = x.u.i > 0 ? (int)x.u.i : 0;
         else if (x.type != FT_V_NONE) return ft_fail_eval(e, a->line, "tojson: indent must be a small number");
@@ -86,13 +86,13 @@ static struct ft_value to_json(struct ft_eval *e, struct ft_value v, const struc
     struct ft_buf text = {0};
     const char *why = NULL;
     if (!ft_v_dumps(v, &how, &text, &why)) ft_fail_eval(e, a->line, "tojson: %s", why);
-    const struct ft_value out = e->failed ? v : ft_eval_text(e, &text, a->line);
+    const struct ft_jval out = e->failed ? v : ft_eval_text(e, &text, a->line);
     ft_buf_fini(&text);
     return out;
 }
 
 /* "a.b.0" of a value, as jinja2's make_attrgetter. */
-static struct ft_value attribute(struct ft_eval *e, struct ft_value v, struct ft_value path, int line)
+static struct ft_jval attribute(struct ft_eval *e, struct ft_jval v, struct ft_jval path, int line)
 {
     if (path.type == FT_V_INT) return ft_get_item(e, v, path, line);
     for (size_t i = 0; i <= path.n && !e->failed;) {
@@ -100,7 +100,7 @@ static struct ft_value attribute(struct ft_eval *e, struct ft_value v, struct ft
         const size_t n = dot ? (size_t)(dot - (path.u.s + i)) : path.n - i;
         char number[24];
         int64_t index;
-        struct ft_value key = ft_v_str(path.u.s + i, n);
+        struct ft_jval key = ft_v_str(path.u.s + i, n);
         if (n && n < sizeof number) {
             memcpy(number, path.u.s + i, n), number[n] = 0;
             if (ft_parse_i64(number, 0, INT64_MAX, &index)) key = ft_v_int(index);
@@ -111,13 +111,13 @@ static struct ft_value attribute(struct ft_eval *e, struct ft_value v, struct ft
     return v;
 }
 
-static struct ft_value join(struct ft_eval *e, struct ft_value v, const struct ft_args *a)
+static struct ft_jval join(struct ft_eval *e, struct ft_jval v, const struct ft_args *a)
 {
-    struct ft_value sep = ft_v_str("", 0), path, items;
+    struct ft_jval sep = ft_v_str("", 0), path, items;
     (void)ft_arg(a, 0, "d", &sep);
     if (!ft_items_of(e, v, a->line, &items)) return v;
     if (ft_arg(a, 1, "attribute", &path) && path.type != FT_V_NONE) {
-        const struct ft_value all = ft_v_list(e->heap, FT_V_LIST, items.u.list->n);
+        const struct ft_jval all = ft_v_list(e->heap, FT_V_LIST, items.u.list->n);
         for (size_t i = 0; i < items.u.list->n && !e->failed; i++)
             ft_v_push(e->heap, all, attribute(e, items.u.list->v[i], path, a->line));
         items = all;
@@ -126,9 +126,9 @@ static struct ft_value join(struct ft_eval *e, struct ft_value v, const struct f
     return e->failed ? v : ft_str_join(e, items, sep, a->line);
 }
 
-static struct ft_value to_int(struct ft_eval *e, struct ft_value v, const struct ft_args *a)
+static struct ft_jval to_int(struct ft_eval *e, struct ft_jval v, const struct ft_args *a)
 {
-    struct ft_value otherwise = ft_v_int(0), base;
+    struct ft_jval otherwise = ft_v_int(0), base;
     (void)ft_arg(a, 0, "default", &otherwise);
     if (ft_arg(a, 1, "base", &base) && !(base.type == FT_V_INT && base.u.i == 10))
         return ft_fail_eval(e, a->line, "the filter int with another base than 10 is not supported");
@@ -138,7 +138,7 @@ static struct ft_value to_int(struct ft_eval *e, struct ft_value v, const struct
     if (v.type == FT_V_FLOAT) {
         f = v.u.f;
     } else if (v.type == FT_V_STRING && v.n < 64) {
-        const struct ft_value t = ft_str_strip(e, v, ft_v_none(), true, true, a->line);
+        const struct ft_jval t = ft_str_strip(e, v, ft_v_none(), true, true, a->line);
         char text[64];
         int64_t i;
         const char *digits = text;
@@ -152,13 +152,13 @@ static struct ft_value to_int(struct ft_eval *e, struct ft_value v, const struct
     return f > -9.2e18 && f < 9.2e18 ? ft_v_int((int64_t)f) : otherwise;
 }
 
-static struct ft_value pairs(struct ft_eval *e, struct ft_value v, const struct ft_args *a)
+static struct ft_jval pairs(struct ft_eval *e, struct ft_jval v, const struct ft_args *a)
 {
-    const struct ft_value out = ft_v_list(e->heap, FT_V_LIST, v.type == FT_V_DICT ? v.u.dict->n : 0);
+    const struct ft_jval out = ft_v_list(e->heap, FT_V_LIST, v.type == FT_V_DICT ? v.u.dict->n : 0);
     if (v.type == FT_V_UNDEFINED) return out;
     if (v.type != FT_V_DICT) return ft_fail_eval(e, a->line, "Can only get item pairs from a mapping.");
     for (size_t i = 0; i < v.u.dict->n && ft_eval_step(e, a->line, 0); i++) {
-        const struct ft_value pair = ft_v_list(e->heap, FT_V_TUPLE, 2);
+        const struct ft_jval pair = ft_v_list(e->heap, FT_V_TUPLE, 2);
         ft_v_push(e->heap, pair, v.u.dict->key[i]);
         ft_v_push(e->heap, pair, v.u.dict->value[i]);
         ft_v_push(e->heap, out, pair);
@@ -167,7 +167,7 @@ static struct ft_value pairs(struct ft_eval *e, struct ft_value v, const struct 
 }
 
 /* A name that a template gives as a text. */
-static bool name_of(struct ft_eval *e, struct ft_value v, char name[32], int line)
+static bool name_of(struct ft_eval *e, struct ft_jval v, char name[32], int line)
 {
     if (v.type != FT_V_STRING || v.n >= 32) {
         ft_fail_eval(e, line, "the name of a filter or test must be a short text");
@@ -178,11 +178,11 @@ static bool name_of(struct ft_eval *e, struct ft_value v, char name[32], int lin
 }
 
 /* select, reject, selectattr, rejectattr: the items for which a test (default: truth) holds. */
-static struct ft_value select_items(struct ft_eval *e, enum filter how, struct ft_value v, const struct ft_args *a)
+static struct ft_jval select_items(struct ft_eval *e, enum filter how, struct ft_jval v, const struct ft_args *a)
 {
     const bool by_attr = how == SELECTATTR || how == REJECTATTR, want = how == SELECT || how == SELECTATTR;
     const size_t first = by_attr ? 1 : 0;
-    struct ft_value items;
+    struct ft_jval items;
     char name[32];
     int test = -1;
     if (by_attr && !a->n) return ft_fail_eval(e, a->line, "the filter needs the name of an attribute");
@@ -191,21 +191,22 @@ static struct ft_value select_items(struct ft_eval *e, enum filter how, struct f
         test = ft_test_id(name);
         if (test < 0) return ft_fail_eval(e, a->line, "No test named '%s'.", name);
     }
+    if (!ft_v_truth(v)) return ft_v_list(e->heap, FT_V_LIST, 0); /* none, false, 0: nothing, as jinja2 */
     if (!ft_items_of(e, v, a->line, &items)) return v;
     const size_t used = first + (test >= 0 ? 1 : 0);
     const struct ft_args rest = {.v = a->v + used, .names = a->names ? a->names + used : NULL, .n = a->n - used, .line = a->line};
-    const struct ft_value out = ft_v_list(e->heap, FT_V_LIST, items.u.list->n);
+    const struct ft_jval out = ft_v_list(e->heap, FT_V_LIST, items.u.list->n);
     for (size_t i = 0; i < items.u.list->n && ft_eval_step(e, a->line, 0); i++) {
-        const struct ft_value item = items.u.list->v[i], x = by_attr ? attribute(e, item, a->v[0], a->line) : item;
+        const struct ft_jval item = items.u.list->v[i], x = by_attr ? attribute(e, item, a->v[0], a->line) : item;
         const bool holds = !e->failed && (test >= 0 ? ft_test_value(e, test, x, &rest) : ft_v_truth(x));
         if (holds == want) ft_v_push(e->heap, out, item);
     }
     return out;
 }
 
-static struct ft_value map(struct ft_eval *e, struct ft_value v, const struct ft_args *a)
+static struct ft_jval map(struct ft_eval *e, struct ft_jval v, const struct ft_args *a)
 {
-    struct ft_value items, path, otherwise = ft_v_undefined("");
+    struct ft_jval items, path, otherwise = ft_v_undefined("");
     const bool by_attr = ft_arg(a, 99, "attribute", &path), fallback = ft_arg(a, 99, "default", &otherwise);
     char name[32];
     int filter = -1;
@@ -215,34 +216,35 @@ static struct ft_value map(struct ft_eval *e, struct ft_value v, const struct ft
         filter = ft_filter_id(name);
         if (filter < 0) return ft_fail_eval(e, a->line, "No filter named '%s'.", name);
     }
+    if (!ft_v_truth(v)) return ft_v_list(e->heap, FT_V_LIST, 0);
     if (!ft_items_of(e, v, a->line, &items)) return v;
     const struct ft_args rest = {.v = a->v + 1, .names = a->names + 1, .n = a->n ? a->n - 1 : 0, .line = a->line};
-    const struct ft_value out = ft_v_list(e->heap, FT_V_LIST, items.u.list->n);
+    const struct ft_jval out = ft_v_list(e->heap, FT_V_LIST, items.u.list->n);
     for (size_t i = 0; i < items.u.list->n && ft_eval_step(e, a->line, 0); i++) {
-        struct ft_value x = items.u.list->v[i];
+        struct ft_jval x = items.u.list->v[i];
         x = by_attr ? attribute(e, x, path, a->line) : ft_filter(e, filter, x, &rest);
         ft_v_push(e->heap, out, by_attr && fallback && x.type == FT_V_UNDEFINED ? otherwise : x);
     }
     return out;
 }
 
-static struct ft_value end_of(struct ft_eval *e, struct ft_value v, bool last, int line)
+static struct ft_jval end_of(struct ft_eval *e, struct ft_jval v, bool last, int line)
 {
-    struct ft_value items;
+    struct ft_jval items;
     if (!ft_items_of(e, v, line, &items)) return v;
     if (!items.u.list->n) return ft_v_undefined("item of an empty list");
     return items.u.list->v[last ? items.u.list->n - 1 : 0];
 }
 
-static struct ft_value unique(struct ft_eval *e, struct ft_value v, const struct ft_args *a)
+static struct ft_jval unique(struct ft_eval *e, struct ft_jval v, const struct ft_args *a)
 {
-    struct ft_value items, flag, path = ft_v_none();
+    struct ft_jval items, flag, path = ft_v_none();
     const bool exact = ft_arg(a, 0, "case_sensitive", &flag) && ft_v_truth(flag);
     (void)ft_arg(a, 1, "attribute", &path);
     if (!ft_items_of(e, v, a->line, &items)) return v;
-    const struct ft_value out = ft_v_list(e->heap, FT_V_LIST, 0), keys = ft_v_list(e->heap, FT_V_LIST, 0);
+    const struct ft_jval out = ft_v_list(e->heap, FT_V_LIST, 0), keys = ft_v_list(e->heap, FT_V_LIST, 0);
     for (size_t i = 0; i < items.u.list->n && ft_eval_step(e, a->line, keys.u.list->n * 16); i++) {
-        struct ft_value k = items.u.list->v[i];
+        struct ft_jval k = items.u.list->v[i];
         if (path.type != FT_V_NONE) k = attribute(e, k, path, a->line);
         if (!exact && k.type == FT_V_STRING) k = ft_str_case(e, k, FT_CASE_LOWER, a->line);
         bool seen = false;
@@ -254,9 +256,9 @@ static struct ft_value unique(struct ft_eval *e, struct ft_value v, const struct
     return out;
 }
 
-static struct ft_value indent(struct ft_eval *e, struct ft_value v, const struct ft_args *a)
+static struct ft_jval indent(struct ft_eval *e, struct ft_jval v, const struct ft_args *a)
 {
-    struct ft_value width = ft_v_int(4), flag;
+    struct ft_jval width = ft_v_int(4), flag;
     struct ft_buf pad = {0}, out = {0};
     (void)ft_arg(a, 0, "width", &width);
     const bool first = ft_arg(a, 1, "first", &flag) && ft_v_truth(flag), blank = ft_arg(a, 2, "blank", &flag) && ft_v_truth(flag);
@@ -264,34 +266,34 @@ static struct ft_value indent(struct ft_eval *e, struct ft_value v, const struct
     else if (width.type == FT_V_INT && width.u.i <= 1000)
         for (int64_t i = 0; i < width.u.i; i++) ft_buf_addc(&pad, ' ');
     else ft_fail_eval(e, a->line, "indent: the width must be a small number or a text");
-    struct ft_value text = ft_as_text(e, v, a->line), lines;
-    text = ft_binary(e, FT_OP_ADD, text, ft_v_cstr("\n"), a->line);
+    struct ft_jval lines;
+    const struct ft_jval text = ft_binary(e, FT_OP_ADD, v, ft_v_cstr("\n"), a->line);
     lines = e->failed ? text : ft_str_lines(e, text, a->line);
     for (size_t i = 0; !e->failed && i < lines.u.list->n; i++) {
-        const struct ft_value l = lines.u.list->v[i];
+        const struct ft_jval l = lines.u.list->v[i];
         if (i) ft_buf_addc(&out, '\n');
         if (i ? l.n || blank : first) ft_buf_add(&out, ft_buf_str(&pad), pad.n);
         ft_buf_add(&out, l.u.s, l.n);
         if (out.n > FT_RENDER_OUTPUT) ft_fail_eval(e, a->line, "a text is longer than 64 MiB");
     }
-    const struct ft_value made = e->failed ? v : ft_eval_text(e, &out, a->line);
+    const struct ft_jval made = e->failed ? v : ft_eval_text(e, &out, a->line);
     ft_buf_fini(&pad);
     ft_buf_fini(&out);
     return made;
 }
 
-static struct ft_value replace(struct ft_eval *e, struct ft_value v, const struct ft_args *a)
+static struct ft_jval replace(struct ft_eval *e, struct ft_jval v, const struct ft_args *a)
 {
-    struct ft_value from, to, count = ft_v_none();
+    struct ft_jval from, to, count = ft_v_none();
     if (!ft_arg(a, 0, "old", &from) || !ft_arg(a, 1, "new", &to)) return ft_fail_eval(e, a->line, "replace needs two arguments");
     (void)ft_arg(a, 2, "count", &count);
     from = ft_as_text(e, from, a->line), to = ft_as_text(e, to, a->line), v = ft_as_text(e, v, a->line);
     return e->failed ? v : ft_str_replace(e, v, from, to, count.type == FT_V_INT ? count.u.i : -1, a->line);
 }
 
-static struct ft_value simple(struct ft_eval *e, enum filter id, struct ft_value v, const struct ft_args *a)
+static struct ft_jval simple(struct ft_eval *e, enum filter id, struct ft_jval v, const struct ft_args *a)
 {
-    struct ft_value x = ft_v_none(), flag;
+    struct ft_jval x = ft_v_none(), flag;
     if (id == LENGTH) {
         const int64_t n = ft_length_of(v);
         return n < 0 ? ft_fail_eval(e, a->line, "object of type '%s' has no len()", ft_v_type_name(v)) : ft_v_int(n);
@@ -316,7 +318,7 @@ static struct ft_value simple(struct ft_eval *e, enum filter id, struct ft_value
                        a->line);
 }
 
-struct ft_value ft_filter(struct ft_eval *e, int id, struct ft_value v, const struct ft_args *a)
+struct ft_jval ft_filter(struct ft_eval *e, int id, struct ft_jval v, const struct ft_args *a)
 {
     if (!ft_eval_step(e, a->line, 0)) return v;
     switch ((enum filter)id) {

@@ -71,7 +71,7 @@ int ft_function_id(const char *name, size_t n)
     return -1;
 }
 
-bool ft_has_method(struct ft_value of, int id)
+bool ft_has_method(struct ft_jval of, int id)
 {
     const unsigned mask = of.type == FT_V_STRING                          ? OF_TEXT
                           : of.type == FT_V_LIST || of.type == FT_V_TUPLE ? OF_LIST
@@ -81,19 +81,19 @@ bool ft_has_method(struct ft_value of, int id)
     return methods[id].of & mask;
 }
 
-static struct ft_value text_arg(struct ft_eval *e, const struct ft_args *a, size_t i, const char *what)
+static struct ft_jval text_arg(struct ft_eval *e, const struct ft_args *a, size_t i, const char *what)
 {
     if (i < a->n && a->v[i].type == FT_V_STRING) return a->v[i];
     return ft_fail_eval(e, a->line, "%s() needs a text, found %s", what, i < a->n ? ft_v_type_name(a->v[i]) : "nothing");
 }
 
-static bool has_affix(struct ft_value s, struct ft_value affix, bool front)
+static bool has_affix(struct ft_jval s, struct ft_jval affix, bool front)
 {
     if (affix.n > s.n) return false;
     return !affix.n || !memcmp(front ? s.u.s : s.u.s + s.n - affix.n, affix.u.s, affix.n);
 }
 
-static struct ft_value affix(struct ft_eval *e, struct ft_value s, const struct ft_args *a, bool front)
+static struct ft_jval affix(struct ft_eval *e, struct ft_jval s, const struct ft_args *a, bool front)
 {
     const char *name = front ? "startswith" : "endswith";
     if (a->n == 1 && a->v[0].type == FT_V_TUPLE) {
@@ -102,20 +102,20 @@ static struct ft_value affix(struct ft_eval *e, struct ft_value s, const struct 
         return ft_v_bool(false);
     }
     if (a->n != 1) return ft_fail_eval(e, a->line, "%s() with %zu arguments is not supported", name, a->n);
-    const struct ft_value x = text_arg(e, a, 0, name);
+    const struct ft_jval x = text_arg(e, a, 0, name);
     return e->failed ? x : ft_v_bool(has_affix(s, x, front));
 }
 
-static struct ft_value find(struct ft_eval *e, struct ft_value s, const struct ft_args *a)
+static struct ft_jval find(struct ft_eval *e, struct ft_jval s, const struct ft_args *a)
 {
-    const struct ft_value x = text_arg(e, a, 0, "find");
+    const struct ft_jval x = text_arg(e, a, 0, "find");
     if (a->n != 1 && !e->failed) return ft_fail_eval(e, a->line, "find() with %zu arguments is not supported", a->n);
     if (e->failed || !ft_eval_step(e, a->line, s.n / 16)) return x;
     const char *hit = x.n ? (s.n ? memmem(s.u.s, s.n, x.u.s, x.n) : NULL) : s.u.s;
     return ft_v_int(hit || !x.n ? ft_length_of(ft_v_str(s.u.s, hit ? (size_t)(hit - s.u.s) : 0)) : -1);
 }
 
-static struct ft_value count(struct ft_eval *e, struct ft_value s, const struct ft_args *a)
+static struct ft_jval count(struct ft_eval *e, struct ft_jval s, const struct ft_args *a)
 {
     int64_t n = 0;
     if (s.type != FT_V_STRING) {
@@ -123,7 +123,7 @@ static struct ft_value count(struct ft_eval *e, struct ft_value s, const struct 
         for (size_t i = 0; i < s.u.list->n && ft_eval_step(e, a->line, 0); i++) n += ft_v_equal(s.u.list->v[i], a->v[0]);
         return ft_v_int(n);
     }
-    const struct ft_value x = text_arg(e, a, 0, "count");
+    const struct ft_jval x = text_arg(e, a, 0, "count");
     if (e->failed || !ft_eval_step(e, a->line, s.n / 16)) return x;
     if (!x.n) return ft_v_int(ft_length_of(s) + 1);
     for (size_t at = 0; at < s.n; n++) {
@@ -134,9 +134,9 @@ static struct ft_value count(struct ft_eval *e, struct ft_value s, const struct 
     return ft_v_int(n);
 }
 
-static struct ft_value join(struct ft_eval *e, struct ft_value sep, const struct ft_args *a)
+static struct ft_jval join(struct ft_eval *e, struct ft_jval sep, const struct ft_args *a)
 {
-    struct ft_value items;
+    struct ft_jval items;
     if (a->n != 1) return ft_fail_eval(e, a->line, "join() needs one argument");
     if (!ft_items_of(e, a->v[0], a->line, &items)) return sep;
     for (size_t i = 0; i < items.u.list->n; i++)
@@ -146,9 +146,9 @@ static struct ft_value join(struct ft_eval *e, struct ft_value sep, const struct
     return ft_str_join(e, items, sep, a->line);
 }
 
-static struct ft_value text_method(struct ft_eval *e, enum method id, struct ft_value s, const struct ft_args *a)
+static struct ft_jval text_method(struct ft_eval *e, enum method id, struct ft_jval s, const struct ft_args *a)
 {
-    struct ft_value x = ft_v_none(), y = ft_v_none();
+    struct ft_jval x = ft_v_none(), y = ft_v_none();
     const int line = a->line;
     switch (id) {
     case STRIP:
@@ -179,20 +179,20 @@ static struct ft_value text_method(struct ft_eval *e, enum method id, struct ft_
     return ft_v_undefined("");
 }
 
-static struct ft_value dict_method(struct ft_eval *e, enum method id, struct ft_value d, const struct ft_args *a)
+static struct ft_jval dict_method(struct ft_eval *e, enum method id, struct ft_jval d, const struct ft_args *a)
 {
-    struct ft_value x = ft_v_none();
+    struct ft_jval x = ft_v_none();
     if (id == GET) {
         if (!a->n || a->n > 2) return ft_fail_eval(e, a->line, "get() needs one or two arguments");
         if (!ft_eval_step(e, a->line, d.u.dict->n * 16)) return d;
         if (ft_v_get(d, a->v[0], &x)) return x;
         return a->n > 1 ? a->v[1] : ft_v_none();
     }
-    const struct ft_value out = ft_v_list(e->heap, FT_V_LIST, d.u.dict->n);
+    const struct ft_jval out = ft_v_list(e->heap, FT_V_LIST, d.u.dict->n);
     for (size_t i = 0; i < d.u.dict->n && ft_eval_step(e, a->line, 0); i++) {
         x = id == KEYS ? d.u.dict->key[i] : d.u.dict->value[i];
         if (id == ITEMS) {
-            const struct ft_value pair = ft_v_list(e->heap, FT_V_TUPLE, 2);
+            const struct ft_jval pair = ft_v_list(e->heap, FT_V_TUPLE, 2);
             ft_v_push(e->heap, pair, d.u.dict->key[i]);
             ft_v_push(e->heap, pair, x);
             x = pair;
@@ -202,7 +202,7 @@ static struct ft_value dict_method(struct ft_eval *e, enum method id, struct ft_
     return out;
 }
 
-struct ft_value ft_call_method(struct ft_eval *e, const struct ft_vmethod *m, const struct ft_args *a)
+struct ft_jval ft_call_method(struct ft_eval *e, const struct ft_vmethod *m, const struct ft_args *a)
 {
     const enum method id = methods[m->id].id;
     if (m->self.type == FT_V_STRING) return text_method(e, id, m->self, a);
@@ -214,9 +214,9 @@ struct ft_value ft_call_method(struct ft_eval *e, const struct ft_vmethod *m, co
 
 /* ---- functions ---- */
 
-static struct ft_value strftime_now(struct ft_eval *e, const struct ft_args *a)
+static struct ft_jval strftime_now(struct ft_eval *e, const struct ft_args *a)
 {
-    const struct ft_value format = text_arg(e, a, 0, "strftime_now");
+    const struct ft_jval format = text_arg(e, a, 0, "strftime_now");
     char text[512], pattern[256];
     struct tm tm = {.tm_hour = 12};
     if (e->failed) return format;
@@ -239,9 +239,9 @@ static struct ft_value strftime_now(struct ft_eval *e, const struct ft_args *a)
     return ft_v_copy(e->heap, text, n - 1);
 }
 
-static struct ft_value make_dict(struct ft_eval *e, const struct ft_args *a, enum ft_vtype type)
+static struct ft_jval make_dict(struct ft_eval *e, const struct ft_args *a, enum ft_vtype type)
 {
-    struct ft_value d = ft_v_dict(e->heap);
+    struct ft_jval d = ft_v_dict(e->heap);
     for (size_t i = 0; i < a->n && !e->failed; i++) {
         if (a->names[i]) {
             ft_v_set(e->heap, d, ft_v_cstr(a->names[i]), a->v[i]);
@@ -256,7 +256,7 @@ static struct ft_value make_dict(struct ft_eval *e, const struct ft_args *a, enu
     return d;
 }
 
-static struct ft_value range(struct ft_eval *e, const struct ft_args *a)
+static struct ft_jval range(struct ft_eval *e, const struct ft_args *a)
 {
     int64_t v[3] = {0, 0, 1};
     if (!a->n || a->n > 3) return ft_fail_eval(e, a->line, "range() needs one to three arguments");
@@ -265,7 +265,7 @@ static struct ft_value range(struct ft_eval *e, const struct ft_args *a)
         v[a->n == 1 ? 1 : i] = a->v[i].u.i;
     }
     if (!v[2]) return ft_fail_eval(e, a->line, "range() arg 3 must not be zero");
-    const struct ft_value out = ft_v_list(e->heap, FT_V_LIST, 0);
+    const struct ft_jval out = ft_v_list(e->heap, FT_V_LIST, 0);
     for (int64_t i = v[0]; (v[2] > 0 ? i < v[1] : i > v[1]) && ft_eval_step(e, a->line, 0);) {
         if (out.u.list->n >= 100000)
             return ft_fail_eval(e, a->line, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
@@ -275,9 +275,9 @@ static struct ft_value range(struct ft_eval *e, const struct ft_args *a)
     return out;
 }
 
-struct ft_value ft_call_function(struct ft_eval *e, int id, const struct ft_args *a)
+struct ft_jval ft_call_function(struct ft_eval *e, int id, const struct ft_args *a)
 {
-    struct ft_value text;
+    struct ft_jval text;
     switch ((enum function)id) {
     case RAISE_EXCEPTION:
         text = a->n ? ft_as_text(e, a->v[0], a->line) : ft_v_str("", 0);

@@ -4,11 +4,11 @@
 
 #include "runtime/chat/eval.h"
 
-static double real_of(struct ft_value v) { return v.type == FT_V_FLOAT ? v.u.f : v.type == FT_V_INT ? (double)v.u.i : v.u.b; }
-static int64_t int_of(struct ft_value v) { return v.type == FT_V_INT ? v.u.i : v.u.b; }
-static bool is_list(struct ft_value v) { return v.type == FT_V_LIST || v.type == FT_V_TUPLE; }
+static double real_of(struct ft_jval v) { return v.type == FT_V_FLOAT ? v.u.f : v.type == FT_V_INT ? (double)v.u.i : v.u.b; }
+static int64_t int_of(struct ft_jval v) { return v.type == FT_V_INT ? v.u.i : v.u.b; }
+static bool is_list(struct ft_jval v) { return v.type == FT_V_LIST || v.type == FT_V_TUPLE; }
 
-static struct ft_value real_binary(struct ft_eval *e, enum ft_op op, double a, double b, int line)
+static struct ft_jval real_binary(struct ft_eval *e, enum ft_op op, double a, double b, int line)
 {
     if ((op == FT_OP_DIV || op == FT_OP_FLOORDIV || op == FT_OP_MOD) && b == 0) return ft_fail_eval(e, line, "division by zero");
     if (op == FT_OP_ADD) return ft_v_float(a + b);
@@ -21,7 +21,7 @@ static struct ft_value real_binary(struct ft_eval *e, enum ft_op op, double a, d
     return ft_v_float(m != 0 && (m < 0) != (b < 0) ? m + b : m);
 }
 
-static struct ft_value int_power(struct ft_eval *e, int64_t a, int64_t b, int line)
+static struct ft_jval int_power(struct ft_eval *e, int64_t a, int64_t b, int line)
 {
     int64_t x = 1;
     if (b < 0)
@@ -33,7 +33,7 @@ static struct ft_value int_power(struct ft_eval *e, int64_t a, int64_t b, int li
     return ft_v_int(x);
 }
 
-static struct ft_value int_binary(struct ft_eval *e, enum ft_op op, int64_t a, int64_t b, int line)
+static struct ft_jval int_binary(struct ft_eval *e, enum ft_op op, int64_t a, int64_t b, int line)
 {
     int64_t x = 0;
     bool over = false;
@@ -49,7 +49,7 @@ static struct ft_value int_binary(struct ft_eval *e, enum ft_op op, int64_t a, i
     return over ? ft_fail_eval(e, line, "an integer is out of range") : ft_v_int(x);
 }
 
-static struct ft_value repeat(struct ft_eval *e, struct ft_value what, int64_t times, int line)
+static struct ft_jval repeat(struct ft_eval *e, struct ft_jval what, int64_t times, int line)
 {
     if (times < 0) times = 0;
     const size_t n = what.type == FT_V_STRING ? what.n : what.u.list->n;
@@ -59,13 +59,13 @@ static struct ft_value repeat(struct ft_eval *e, struct ft_value what, int64_t t
         for (int64_t i = 0; s && i < times; i++) memcpy(s + (size_t)i * n, what.u.s, n);
         return s ? ft_v_str(s, n * (size_t)times) : ft_v_undefined("");
     }
-    const struct ft_value out = ft_v_list(e->heap, (enum ft_vtype)what.type, 0);
+    const struct ft_jval out = ft_v_list(e->heap, (enum ft_vtype)what.type, 0);
     for (int64_t i = 0; i < times; i++)
         for (size_t k = 0; k < n && ft_eval_step(e, line, 0); k++) ft_v_push(e->heap, out, what.u.list->v[k]);
     return out;
 }
 
-static struct ft_value add_texts(struct ft_eval *e, struct ft_value a, struct ft_value b, int line)
+static struct ft_jval add_texts(struct ft_eval *e, struct ft_jval a, struct ft_jval b, int line)
 {
     const size_t n = (size_t)a.n + b.n;
     if (n > FT_RENDER_OUTPUT) return ft_fail_eval(e, line, "a text is longer than 64 MiB");
@@ -78,9 +78,9 @@ static struct ft_value add_texts(struct ft_eval *e, struct ft_value a, struct ft
     return ft_v_str(s, n);
 }
 
-static struct ft_value add_lists(struct ft_eval *e, struct ft_value a, struct ft_value b, int line)
+static struct ft_jval add_lists(struct ft_eval *e, struct ft_jval a, struct ft_jval b, int line)
 {
-    const struct ft_value out = ft_v_list(e->heap, (enum ft_vtype)a.type, a.u.list->n + b.u.list->n);
+    const struct ft_jval out = ft_v_list(e->heap, (enum ft_vtype)a.type, a.u.list->n + b.u.list->n);
     if (!ft_eval_step(e, line, (a.u.list->n + b.u.list->n) * 16)) return out;
     for (size_t i = 0; i < a.u.list->n; i++) ft_v_push(e->heap, out, a.u.list->v[i]);
     for (size_t i = 0; i < b.u.list->n; i++) ft_v_push(e->heap, out, b.u.list->v[i]);
@@ -93,7 +93,7 @@ static const char *sign_of(enum ft_op op)
     return signs[op];
 }
 
-struct ft_value ft_binary(struct ft_eval *e, enum ft_op op, struct ft_value a, struct ft_value b, int line)
+struct ft_jval ft_binary(struct ft_eval *e, enum ft_op op, struct ft_jval a, struct ft_jval b, int line)
 {
     if (a.type == FT_V_UNDEFINED) return ft_fail_eval(e, line, "'%.*s' is undefined", (int)a.n, a.u.s);
     if (b.type == FT_V_UNDEFINED) return ft_fail_eval(e, line, "'%.*s' is undefined", (int)b.n, b.u.s);
@@ -112,7 +112,7 @@ struct ft_value ft_binary(struct ft_eval *e, enum ft_op op, struct ft_value a, s
 }
 
 /* -1, 0, 1; 2: not ordered (not a number); 3: failed */
-static int order(struct ft_eval *e, enum ft_op op, struct ft_value a, struct ft_value b, int line, int depth)
+static int order(struct ft_eval *e, enum ft_op op, struct ft_jval a, struct ft_jval b, int line, int depth)
 {
     if (ft_v_is_number(a) && ft_v_is_number(b)) {
         if (a.type != FT_V_FLOAT && b.type != FT_V_FLOAT) return (int_of(a) > int_of(b)) - (int_of(a) < int_of(b));
@@ -131,7 +131,7 @@ static int order(struct ft_eval *e, enum ft_op op, struct ft_value a, struct ft_
         }
         return (a.u.list->n > b.u.list->n) - (a.u.list->n < b.u.list->n);
     }
-    const struct ft_value *u = a.type == FT_V_UNDEFINED ? &a : b.type == FT_V_UNDEFINED ? &b : NULL;
+    const struct ft_jval *u = a.type == FT_V_UNDEFINED ? &a : b.type == FT_V_UNDEFINED ? &b : NULL;
     if (u) ft_fail_eval(e, line, "'%.*s' is undefined", (int)u->n, u->u.s);
     else
         ft_fail_eval(e, line, "'%s' not supported between instances of '%s' and '%s'", sign_of(op), ft_v_type_name(a),
@@ -139,9 +139,9 @@ static int order(struct ft_eval *e, enum ft_op op, struct ft_value a, struct ft_
     return 3;
 }
 
-static bool contains(struct ft_eval *e, struct ft_value what, struct ft_value in, int line)
+static bool contains(struct ft_eval *e, struct ft_jval what, struct ft_jval in, int line)
 {
-    struct ft_value v;
+    struct ft_jval v;
     if (in.type == FT_V_STRING) {
         if (what.type == FT_V_STRING)
             return ft_eval_step(e, line, in.n / 16) && (!what.n || (in.n && memmem(in.u.s, in.n, what.u.s, what.n)));
@@ -160,7 +160,7 @@ static bool contains(struct ft_eval *e, struct ft_value what, struct ft_value in
     return false;
 }
 
-bool ft_compare(struct ft_eval *e, enum ft_op op, struct ft_value a, struct ft_value b, int line)
+bool ft_compare(struct ft_eval *e, enum ft_op op, struct ft_jval a, struct ft_jval b, int line)
 {
     if (op == FT_OP_EQ) return ft_v_equal(a, b);
     if (op == FT_OP_NE) return !ft_v_equal(a, b);

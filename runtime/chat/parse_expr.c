@@ -81,7 +81,7 @@ bool ft_parse_deeper(struct parser *p)
 
 /* ---- primaries ---- */
 
-static struct ft_node *constant(struct parser *p, struct ft_value v, int line)
+static struct ft_node *constant(struct parser *p, struct ft_jval v, int line)
 {
     struct ft_node *x = ft_parse_node(p, FT_N_CONST, line);
     x->value = v;

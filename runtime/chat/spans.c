@@ -27,7 +27,7 @@ struct search {
     const struct ft_template *t;
     struct ft_var *vars; /* a copy: messages and add_generation_prompt are replaced */
     size_t n_vars, at_messages, at_prompt;
-    struct ft_value messages;
+    struct ft_jval messages;
     const char *date;
     struct ft_render *r;
     const struct ft_buf *clean;
@@ -52,59 +52,59 @@ static bool search_begin(struct search *s, const struct ft_template *t, const st
     return true;
 }
 
-static bool render(struct search *s, struct ft_value messages, bool prompt)
+static bool render(struct search *s, struct ft_jval messages, bool prompt)
 {
     s->vars[s->at_messages].value = messages;
     s->vars[s->at_prompt].value = ft_v_bool(prompt);
     return ft_template_render(s->t, s->vars, s->n_vars, s->date, s->r);
 }
 
-static struct ft_value first_messages(struct search *s, size_t n)
+static struct ft_jval first_messages(struct search *s, size_t n)
 {
-    const struct ft_value list = ft_v_list(&s->r->heap, FT_V_LIST, n);
+    const struct ft_jval list = ft_v_list(&s->r->heap, FT_V_LIST, n);
     for (size_t i = 0; i < n; i++) ft_v_push(&s->r->heap, list, s->messages.u.list->v[i]);
     return list;
 }
 
-static struct ft_value field(struct ft_value message, const char *name)
+static struct ft_jval field(struct ft_jval message, const char *name)
 {
-    struct ft_value v;
+    struct ft_jval v;
     return ft_v_get_str(message, name, strlen(name), &v) ? v : ft_v_undefined(name);
 }
 
 /* The message's text: its content, or its one text part. false: it has none. */
-static bool text_of(struct ft_value message, struct ft_value *text)
+static bool text_of(struct ft_jval message, struct ft_jval *text)
 {
-    const struct ft_value c = field(message, "content");
+    const struct ft_jval c = field(message, "content");
     *text = c;
     if (c.type == FT_V_LIST && c.u.list->n == 1) *text = field(c.u.list->v[0], "text");
     return text->type == FT_V_STRING;
 }
 
-static bool has_text(struct ft_value message)
+static bool has_text(struct ft_jval message)
 {
-    struct ft_value t;
+    struct ft_jval t;
     return text_of(message, &t) && ft_py_space_front(t.u.s, t.n) < t.n;
 }
 
-static bool is_role(struct ft_value message, const char *role)
+static bool is_role(struct ft_jval message, const char *role)
 {
-    const struct ft_value r = field(message, "role");
+    const struct ft_jval r = field(message, "role");
     return r.type == FT_V_STRING && r.n == strlen(role) && !memcmp(r.u.s, role, r.n);
 }
 
-static bool calls_tools(struct ft_value message)
+static bool calls_tools(struct ft_jval message)
 {
-    const struct ft_value c = field(message, "tool_calls");
+    const struct ft_jval c = field(message, "tool_calls");
     return c.type == FT_V_LIST && c.u.list->n > 0;
 }
 
 /* A dict like d with one member replaced. */
-static struct ft_value with(struct ft_vheap *h, struct ft_value d, const char *name, struct ft_value value)
+static struct ft_jval with(struct ft_vheap *h, struct ft_jval d, const char *name, struct ft_jval value)
 {
-    const struct ft_value copy = ft_v_dict(h);
+    const struct ft_jval copy = ft_v_dict(h);
     for (size_t i = 0; i < d.u.dict->n; i++) {
-        const struct ft_value k = d.u.dict->key[i];
+        const struct ft_jval k = d.u.dict->key[i];
         const bool it = k.type == FT_V_STRING && k.n == strlen(name) && !memcmp(k.u.s, name, k.n);
         ft_v_set(h, copy, k, it ? value : d.u.dict->value[i]);
     }
@@ -124,7 +124,7 @@ static bool is_free(const struct search *s, const char *mark)
 {
     if (contains(ft_buf_str(s->clean), s->clean->n, mark)) return false;
     for (size_t i = 0; i < s->messages.u.list->n; i++) {
-        struct ft_value t;
+        struct ft_jval t;
         if (text_of(s->messages.u.list->v[i], &t) && contains(t.u.s, t.n, mark)) return false;
     }
     return true;
@@ -139,7 +139,7 @@ static void choose(const struct search *s, uint64_t *counter, char mark[MARK + 1
 }
 
 /* Where the two marks of a text go. */
-static void place(enum placement p, struct ft_value t, size_t *a, size_t *b)
+static void place(enum placement p, struct ft_jval t, size_t *a, size_t *b)
 {
     *a = 0, *b = t.n;
     if (p == OUTER) return;
@@ -155,10 +155,10 @@ static void place(enum placement p, struct ft_value t, size_t *a, size_t *b)
         }
 }
 
-static struct ft_value marked_message(struct search *s, struct ft_value m, const struct mark *k, enum placement p)
+static struct ft_jval marked_message(struct search *s, struct ft_jval m, const struct mark *k, enum placement p)
 {
     struct ft_vheap *h = &s->r->heap;
-    struct ft_value t;
+    struct ft_jval t;
     struct ft_buf text = {0};
     size_t a, b;
     (void)text_of(m, &t);
@@ -168,11 +168,11 @@ static struct ft_value marked_message(struct search *s, struct ft_value m, const
     ft_buf_add(&text, t.u.s + a, b - a);
     ft_buf_adds(&text, k->text[1]);
     ft_buf_add(&text, t.u.s + b, t.n - b);
-    struct ft_value v = ft_v_copy(h, text.data, text.n);
+    struct ft_jval v = ft_v_copy(h, text.data, text.n);
     ft_buf_fini(&text);
-    const struct ft_value content = field(m, "content");
+    const struct ft_jval content = field(m, "content");
     if (content.type == FT_V_LIST) {
-        const struct ft_value parts = ft_v_list(h, FT_V_LIST, 1);
+        const struct ft_jval parts = ft_v_list(h, FT_V_LIST, 1);
         ft_v_push(h, parts, with(h, content.u.list->v[0], "text", v));
         v = parts;
     }
@@ -211,10 +211,10 @@ static void find_marks(const struct ft_buf *text, struct mark *marks, const bool
 static bool try_placement(struct search *s, enum placement p, struct mark *marks, const bool *wanted)
 {
     const size_t n = s->messages.u.list->n;
-    const struct ft_value list = ft_v_list(&s->r->heap, FT_V_LIST, n);
+    const struct ft_jval list = ft_v_list(&s->r->heap, FT_V_LIST, n);
     struct hits hits = {0};
     for (size_t i = 0; i < n; i++) {
-        const struct ft_value m = s->messages.u.list->v[i];
+        const struct ft_jval m = s->messages.u.list->v[i];
         ft_v_push(&s->r->heap, list, wanted[i] ? marked_message(s, m, &marks[i], p) : m);
         marks[i].found[0] = marks[i].found[1] = SIZE_MAX;
     }
@@ -286,7 +286,7 @@ static size_t prompt_before(struct search *s, size_t i)
     return is_prefix(&s->r->out, s->clean) ? s->r->out.n : SIZE_MAX;
 }
 
-static bool ends_with_text(const struct search *s, size_t end, struct ft_value text)
+static bool ends_with_text(const struct search *s, size_t end, struct ft_jval text)
 {
     const char *c = ft_buf_str(s->clean);
     const size_t tail = end - ft_py_space_back(c, end), front = ft_py_space_front(text.u.s, text.n);
@@ -295,12 +295,12 @@ static bool ends_with_text(const struct search *s, size_t end, struct ft_value t
 }
 
 /* The first function that a turn calls and whose name does not stand in the span; undefined: all are there. */
-static struct ft_value missing_call(const struct search *s, const struct ft_span *x)
+static struct ft_jval missing_call(const struct search *s, const struct ft_span *x)
 {
-    const struct ft_value calls = field(s->messages.u.list->v[x->message], "tool_calls");
+    const struct ft_jval calls = field(s->messages.u.list->v[x->message], "tool_calls");
     for (size_t i = 0; calls.type == FT_V_LIST && i < calls.u.list->n; i++) {
-        const struct ft_value call = calls.u.list->v[i], f = field(call, "function"),
-                              name = field(f.type == FT_V_DICT ? f : call, "name");
+        const struct ft_jval call = calls.u.list->v[i], f = field(call, "function"),
+                             name = field(f.type == FT_V_DICT ? f : call, "name");
         const size_t end = x->has_end ? x->end : s->clean->n;
         if (name.type == FT_V_STRING && (end <= x->begin || !memmem(s->clean->data + x->begin, end - x->begin, name.u.s, name.n)))
             return name;
@@ -327,7 +327,7 @@ static void between_renderings(struct search *s, struct ft_span *x)
 
 static void from_content(struct search *s, struct ft_span *x, enum placement p, const size_t range[2])
 {
-    struct ft_value text;
+    struct ft_jval text;
     (void)text_of(s->messages.u.list->v[x->message], &text);
     x->how = p == OUTER ? FT_SPAN_OUTER : p == INNER ? FT_SPAN_INNER : FT_SPAN_THINK;
     x->has_content = true, x->content_begin = range[0], x->content_end = range[1];
@@ -344,11 +344,11 @@ static bool from_blocks(struct search *s, struct ft_spans *out)
     if (!r->n_gen || r->n_gen != out->n) return false;
     for (size_t i = 0; i < r->n_gen; i++) {
         struct ft_span *x = &out->v[i];
-        struct ft_value text;
+        struct ft_jval text;
         x->how = FT_SPAN_GENERATION;
         x->begin = r->gen[i].begin, x->end = r->gen[i].end, x->has_end = true;
         if (missing_call(s, x).type != FT_V_UNDEFINED) drop(x, "the template does not render the tool call");
-        const struct ft_value m = s->messages.u.list->v[x->message];
+        const struct ft_jval m = s->messages.u.list->v[x->message];
         if (x->dropped || !has_text(m) || !text_of(m, &text)) continue;
         size_t n = text.n - ft_py_space_back(text.u.s, text.n), from = n;
         while (from > 0 && text.u.s[from - 1] != ' ' && text.u.s[from - 1] != '\n') from--;
@@ -369,7 +369,7 @@ static void find_answers(struct search *s, struct ft_spans *out)
     enum placement *got = ft_xcalloc(n + 1, sizeof *got);
     size_t(*range)[2] = ft_xcalloc(n + 1, sizeof *range);
     for (size_t i = 0; i < out->n; i++) {
-        const struct ft_value m = s->messages.u.list->v[out->v[i].message];
+        const struct ft_jval m = s->messages.u.list->v[out->v[i].message];
         wanted[out->v[i].message] = has_text(m) && !calls_tools(m);
     }
     find_contents(s, wanted, got, range);

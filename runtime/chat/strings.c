@@ -4,18 +4,18 @@
 #include "runtime/chat/eval.h"
 #include "runtime/token/unicode.h"
 
-struct ft_value ft_as_text(struct ft_eval *e, struct ft_value v, int line)
+struct ft_jval ft_as_text(struct ft_eval *e, struct ft_jval v, int line)
 {
     if (v.type == FT_V_STRING) return v;
     struct ft_buf text = {0};
     if (!ft_v_print(v, &text)) ft_fail_eval(e, line, "a value nests too deeply to be printed");
-    const struct ft_value out = e->failed ? ft_v_undefined("") : ft_eval_text(e, &text, line);
+    const struct ft_jval out = e->failed ? ft_v_undefined("") : ft_eval_text(e, &text, line);
     ft_buf_fini(&text);
     return out;
 }
 
 /* Is the code point at s (k bytes) among chars? */
-static bool among(const char *s, size_t k, struct ft_value chars)
+static bool among(const char *s, size_t k, struct ft_jval chars)
 {
     for (size_t i = 0; i < chars.n;) {
         uint32_t cp;
@@ -26,7 +26,7 @@ static bool among(const char *s, size_t k, struct ft_value chars)
     return false;
 }
 
-struct ft_value ft_str_strip(struct ft_eval *e, struct ft_value s, struct ft_value chars, bool left, bool right, int line)
+struct ft_jval ft_str_strip(struct ft_eval *e, struct ft_jval s, struct ft_jval chars, bool left, bool right, int line)
 {
     size_t a = 0, b = s.n;
     uint32_t cp;
@@ -48,8 +48,7 @@ struct ft_value ft_str_strip(struct ft_eval *e, struct ft_value s, struct ft_val
     return ft_v_str(s.u.s + a, b - a);
 }
 
-struct ft_value ft_str_replace(struct ft_eval *e, struct ft_value s, struct ft_value from, struct ft_value to, int64_t count,
-                               int line)
+struct ft_jval ft_str_replace(struct ft_eval *e, struct ft_jval s, struct ft_jval from, struct ft_jval to, int64_t count, int line)
 {
     struct ft_buf out = {0};
     size_t at = 0;
@@ -73,14 +72,14 @@ struct ft_value ft_str_replace(struct ft_eval *e, struct ft_value s, struct ft_v
         at = (size_t)(hit - s.u.s) + from.n;
     }
     if (at < s.n) ft_buf_add(&out, s.u.s + at, s.n - at);
-    const struct ft_value v = e->failed ? s : ft_eval_text(e, &out, line);
+    const struct ft_jval v = e->failed ? s : ft_eval_text(e, &out, line);
     ft_buf_fini(&out);
     return v;
 }
 
-static struct ft_value split_spaces(struct ft_eval *e, struct ft_value s, int64_t max, int line)
+static struct ft_jval split_spaces(struct ft_eval *e, struct ft_jval s, int64_t max, int line)
 {
-    const struct ft_value out = ft_v_list(e->heap, FT_V_LIST, 0);
+    const struct ft_jval out = ft_v_list(e->heap, FT_V_LIST, 0);
     size_t at = ft_py_space_front(s.u.s, s.n);
     while (at < s.n && ft_eval_step(e, line, 0)) {
         size_t end = at;
@@ -98,13 +97,13 @@ static struct ft_value split_spaces(struct ft_eval *e, struct ft_value s, int64_
     return out;
 }
 
-struct ft_value ft_str_split(struct ft_eval *e, struct ft_value s, struct ft_value sep, int64_t max, int line)
+struct ft_jval ft_str_split(struct ft_eval *e, struct ft_jval s, struct ft_jval sep, int64_t max, int line)
 {
     if (!ft_eval_step(e, line, s.n / 16)) return s;
     if (sep.type == FT_V_NONE) return split_spaces(e, s, max, line);
     if (sep.type != FT_V_STRING) return ft_fail_eval(e, line, "must be str or None, not %s", ft_v_type_name(sep));
     if (!sep.n) return ft_fail_eval(e, line, "empty separator");
-    const struct ft_value out = ft_v_list(e->heap, FT_V_LIST, 0);
+    const struct ft_jval out = ft_v_list(e->heap, FT_V_LIST, 0);
     size_t at = 0;
     for (; max != 0 && ft_eval_step(e, line, 0); max--) {
         const char *hit = at < s.n ? memmem(s.u.s + at, s.n - at, sep.u.s, sep.n) : NULL;
@@ -118,7 +117,7 @@ struct ft_value ft_str_split(struct ft_eval *e, struct ft_value s, struct ft_val
 
 static bool cased(uint32_t cp) { return ft_is_cased(cp); }
 
-struct ft_value ft_str_case(struct ft_eval *e, struct ft_value s, enum ft_case how, int line)
+struct ft_jval ft_str_case(struct ft_eval *e, struct ft_jval s, enum ft_case how, int line)
 {
     struct ft_buf out = {0};
     bool start = true; /* of a word, of the text */
@@ -136,14 +135,14 @@ struct ft_value ft_str_case(struct ft_eval *e, struct ft_value s, enum ft_case h
         else if (how == FT_CASE_TITLE_FILTER) start = ft_py_space(cp) || (cp && cp < 128 && strchr("-({[<", (int)cp));
         else start = false;
     }
-    const struct ft_value v = ft_eval_text(e, &out, line);
+    const struct ft_jval v = ft_eval_text(e, &out, line);
     ft_buf_fini(&out);
     return v;
 }
 
-struct ft_value ft_str_lines(struct ft_eval *e, struct ft_value s, int line)
+struct ft_jval ft_str_lines(struct ft_eval *e, struct ft_jval s, int line)
 {
-    const struct ft_value out = ft_v_list(e->heap, FT_V_LIST, 0);
+    const struct ft_jval out = ft_v_list(e->heap, FT_V_LIST, 0);
     size_t from = 0;
     for (size_t i = 0, k; i < s.n && !e->failed; i += k) {
         uint32_t cp;
@@ -158,7 +157,7 @@ struct ft_value ft_str_lines(struct ft_eval *e, struct ft_value s, int line)
     return out;
 }
 
-struct ft_value ft_str_join(struct ft_eval *e, struct ft_value list, struct ft_value sep, int line)
+struct ft_jval ft_str_join(struct ft_eval *e, struct ft_jval list, struct ft_jval sep, int line)
 {
     struct ft_buf out = {0};
     for (size_t i = 0; i < list.u.list->n && ft_eval_step(e, line, 0); i++) {
@@ -166,7 +165,7 @@ struct ft_value ft_str_join(struct ft_eval *e, struct ft_value list, struct ft_v
         if (!ft_v_print(list.u.list->v[i], &out)) ft_fail_eval(e, line, "a value nests too deeply to be printed");
         if (out.n > FT_RENDER_OUTPUT) ft_fail_eval(e, line, "a text is longer than 64 MiB");
     }
-    const struct ft_value v = e->failed ? ft_v_undefined("") : ft_eval_text(e, &out, line);
+    const struct ft_jval v = e->failed ? ft_v_undefined("") : ft_eval_text(e, &out, line);
     ft_buf_fini(&out);
     return v;
 }

@@ -25,7 +25,7 @@ bool ft_template_is_dated(const struct ft_template *t); /* asks for the date som
 
 struct ft_var {
     const char *name;
-    struct ft_value value;
+    struct ft_jval value;
 };
 
 /* One rendering; {0} with heap set up by ft_render_begin. out and gen are valid until ft_render_end. */

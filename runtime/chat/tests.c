@@ -69,20 +69,20 @@ int ft_test_id(const char *name)
     return -1;
 }
 
-static bool is_odd(struct ft_eval *e, struct ft_value v, int line)
+static bool is_odd(struct ft_eval *e, struct ft_jval v, int line)
 {
-    const struct ft_value m = ft_binary(e, FT_OP_MOD, v, ft_v_int(2), line);
+    const struct ft_jval m = ft_binary(e, FT_OP_MOD, v, ft_v_int(2), line);
     return !e->failed && ft_v_truth(m);
 }
 
-static bool compared(struct ft_eval *e, enum ft_op op, struct ft_value v, const struct ft_args *a)
+static bool compared(struct ft_eval *e, enum ft_op op, struct ft_jval v, const struct ft_args *a)
 {
     if (a->n == 1) return ft_compare(e, op, v, a->v[0], a->line);
     ft_fail_eval(e, a->line, "the test needs one argument");
     return false;
 }
 
-bool ft_test_value(struct ft_eval *e, int id, struct ft_value v, const struct ft_args *a)
+bool ft_test_value(struct ft_eval *e, int id, struct ft_jval v, const struct ft_args *a)
 {
     const enum ft_vtype t = (enum ft_vtype)v.type;
     switch ((enum test)id) {

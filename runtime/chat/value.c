@@ -19,18 +19,18 @@ void *ft_vheap_alloc(struct ft_vheap *h, size_t bytes)
     return ft_arena_alloc(h->arena, bytes ? bytes : 1);
 }
 
-struct ft_value ft_v_none(void) { return (struct ft_value){.type = FT_V_NONE}; }
-struct ft_value ft_v_bool(bool b) { return (struct ft_value){.type = FT_V_BOOL, .u.b = b}; }
-struct ft_value ft_v_int(int64_t i) { return (struct ft_value){.type = FT_V_INT, .u.i = i}; }
-struct ft_value ft_v_float(double f) { return (struct ft_value){.type = FT_V_FLOAT, .u.f = f}; }
-struct ft_value ft_v_str(const char *s, size_t n) { return (struct ft_value){.type = FT_V_STRING, .n = (uint32_t)n, .u.s = s}; }
-struct ft_value ft_v_cstr(const char *s) { return ft_v_str(s, strlen(s)); }
-struct ft_value ft_v_undefined(const char *name)
+struct ft_jval ft_v_none(void) { return (struct ft_jval){.type = FT_V_NONE}; }
+struct ft_jval ft_v_bool(bool b) { return (struct ft_jval){.type = FT_V_BOOL, .u.b = b}; }
+struct ft_jval ft_v_int(int64_t i) { return (struct ft_jval){.type = FT_V_INT, .u.i = i}; }
+struct ft_jval ft_v_float(double f) { return (struct ft_jval){.type = FT_V_FLOAT, .u.f = f}; }
+struct ft_jval ft_v_str(const char *s, size_t n) { return (struct ft_jval){.type = FT_V_STRING, .n = (uint32_t)n, .u.s = s}; }
+struct ft_jval ft_v_cstr(const char *s) { return ft_v_str(s, strlen(s)); }
+struct ft_jval ft_v_undefined(const char *name)
 {
-    return (struct ft_value){.type = FT_V_UNDEFINED, .n = (uint32_t)strlen(name), .u.s = name};
+    return (struct ft_jval){.type = FT_V_UNDEFINED, .n = (uint32_t)strlen(name), .u.s = name};
 }
 
-struct ft_value ft_v_copy(struct ft_vheap *h, const char *s, size_t n)
+struct ft_jval ft_v_copy(struct ft_vheap *h, const char *s, size_t n)
 {
     char *c = n <= UINT32_MAX ? ft_vheap_alloc(h, n + 1) : NULL;
     if (!c) {
@@ -41,23 +41,23 @@ struct ft_value ft_v_copy(struct ft_vheap *h, const char *s, size_t n)
     return ft_v_str(c, n);
 }
 
-struct ft_value ft_v_list(struct ft_vheap *h, enum ft_vtype type, size_t room)
+struct ft_jval ft_v_list(struct ft_vheap *h, enum ft_vtype type, size_t room)
 {
     struct ft_vlist *l = ft_vheap_alloc(h, sizeof *l);
-    struct ft_value v = {.type = (uint8_t)type, .u.list = l ? l : &h->spare_list};
+    struct ft_jval v = {.type = (uint8_t)type, .u.list = l ? l : &h->spare_list};
     if (!l || !room || room > h->limit / sizeof *l->v) return v;
     l->v = ft_vheap_alloc(h, room * sizeof *l->v);
     if (l->v) l->cap = room;
     return v;
 }
 
-void ft_v_push(struct ft_vheap *h, struct ft_value list, struct ft_value x)
+void ft_v_push(struct ft_vheap *h, struct ft_jval list, struct ft_jval x)
 {
     struct ft_vlist *l = list.u.list;
     if (h->failed) return;
     if (l->n == l->cap) {
         const size_t cap = l->cap ? 2 * l->cap : 8;
-        struct ft_value *v = ft_vheap_alloc(h, cap * sizeof *v);
+        struct ft_jval *v = ft_vheap_alloc(h, cap * sizeof *v);
         if (!v) return;
         if (l->n) memcpy(v, l->v, l->n * sizeof *v);
         l->v = v, l->cap = cap;
@@ -65,13 +65,13 @@ void ft_v_push(struct ft_vheap *h, struct ft_value list, struct ft_value x)
     l->v[l->n++] = x;
 }
 
-struct ft_value ft_v_dict(struct ft_vheap *h)
+struct ft_jval ft_v_dict(struct ft_vheap *h)
 {
     struct ft_vdict *d = ft_vheap_alloc(h, sizeof *d);
-    return (struct ft_value){.type = FT_V_DICT, .u.dict = d ? d : &h->spare_dict};
+    return (struct ft_jval){.type = FT_V_DICT, .u.dict = d ? d : &h->spare_dict};
 }
 
-static bool find(const struct ft_vdict *d, struct ft_value key, size_t *at)
+static bool find(const struct ft_vdict *d, struct ft_jval key, size_t *at)
 {
     for (size_t i = 0; i < d->n; i++)
         if (ft_v_equal(d->key[i], key)) {
@@ -81,12 +81,12 @@ static bool find(const struct ft_vdict *d, struct ft_value key, size_t *at)
     return false;
 }
 
-static void append(struct ft_vheap *h, struct ft_vdict *d, struct ft_value key, struct ft_value value)
+static void append(struct ft_vheap *h, struct ft_vdict *d, struct ft_jval key, struct ft_jval value)
 {
     if (h->failed) return;
     if (d->n == d->cap) {
         const size_t cap = d->cap ? 2 * d->cap : 8;
-        struct ft_value *k = ft_vheap_alloc(h, cap * sizeof *k), *v = ft_vheap_alloc(h, cap * sizeof *v);
+        struct ft_jval *k = ft_vheap_alloc(h, cap * sizeof *k), *v = ft_vheap_alloc(h, cap * sizeof *v);
         if (!k || !v) return;
         if (d->n) memcpy(k, d->key, d->n * sizeof *k), memcpy(v, d->value, d->n * sizeof *v);
         d->key = k, d->value = v, d->cap = cap;
@@ -94,14 +94,14 @@ static void append(struct ft_vheap *h, struct ft_vdict *d, struct ft_value key, 
     d->key[d->n] = key, d->value[d->n++] = value;
 }
 
-void ft_v_set(struct ft_vheap *h, struct ft_value dict, struct ft_value key, struct ft_value value)
+void ft_v_set(struct ft_vheap *h, struct ft_jval dict, struct ft_jval key, struct ft_jval value)
 {
     size_t at;
     if (find(dict.u.dict, key, &at)) dict.u.dict->value[at] = value;
     else append(h, dict.u.dict, key, value);
 }
 
-bool ft_v_get(struct ft_value dict, struct ft_value key, struct ft_value *out)
+bool ft_v_get(struct ft_jval dict, struct ft_jval key, struct ft_jval *out)
 {
     size_t at;
     if (!find(dict.u.dict, key, &at)) return false;
@@ -109,14 +109,14 @@ bool ft_v_get(struct ft_value dict, struct ft_value key, struct ft_value *out)
     return true;
 }
 
-bool ft_v_get_str(struct ft_value dict, const char *key, size_t n, struct ft_value *out)
+bool ft_v_get_str(struct ft_jval dict, const char *key, size_t n, struct ft_jval *out)
 {
     return (dict.type == FT_V_DICT || dict.type == FT_V_NAMESPACE) && ft_v_get(dict, ft_v_str(key, n), out);
 }
 
-struct ft_value ft_v_json(struct ft_vheap *h, const struct ft_json *v)
+struct ft_jval ft_v_json(struct ft_vheap *h, const struct ft_json *v)
 {
-    struct ft_value out;
+    struct ft_jval out;
     if (!v) return ft_v_none();
     switch (ft_json_type(v)) {
     case FT_JSON_NULL: return ft_v_none();
@@ -138,9 +138,9 @@ struct ft_value ft_v_json(struct ft_vheap *h, const struct ft_json *v)
     return ft_v_none();
 }
 
-bool ft_v_is_number(struct ft_value v) { return v.type == FT_V_INT || v.type == FT_V_FLOAT || v.type == FT_V_BOOL; }
+bool ft_v_is_number(struct ft_jval v) { return v.type == FT_V_INT || v.type == FT_V_FLOAT || v.type == FT_V_BOOL; }
 
-bool ft_v_truth(struct ft_value v)
+bool ft_v_truth(struct ft_jval v)
 {
     switch ((enum ft_vtype)v.type) {
     case FT_V_UNDEFINED:
@@ -161,10 +161,10 @@ bool ft_v_truth(struct ft_value v)
     return false;
 }
 
-static double as_real(struct ft_value v) { return v.type == FT_V_FLOAT ? v.u.f : v.type == FT_V_INT ? (double)v.u.i : v.u.b; }
-static int64_t as_int(struct ft_value v) { return v.type == FT_V_INT ? v.u.i : v.u.b; }
+static double as_real(struct ft_jval v) { return v.type == FT_V_FLOAT ? v.u.f : v.type == FT_V_INT ? (double)v.u.i : v.u.b; }
+static int64_t as_int(struct ft_jval v) { return v.type == FT_V_INT ? v.u.i : v.u.b; }
 
-static bool equal(struct ft_value a, struct ft_value b, int depth)
+static bool equal(struct ft_jval a, struct ft_jval b, int depth)
 {
     if (depth > DEEP) return false;
     if (ft_v_is_number(a) && ft_v_is_number(b)) {
@@ -199,9 +199,9 @@ static bool equal(struct ft_value a, struct ft_value b, int depth)
     return false;
 }
 
-bool ft_v_equal(struct ft_value a, struct ft_value b) { return equal(a, b, 0); }
+bool ft_v_equal(struct ft_jval a, struct ft_jval b) { return equal(a, b, 0); }
 
-const char *ft_v_type_name(struct ft_value v)
+const char *ft_v_type_name(struct ft_jval v)
 {
     static const char *const names[] = {"Undefined", "NoneType", "bool",      "int",      "float",  "str",   "list",
                                         "tuple",     "dict",     "Namespace", "function", "method", "Macro", "LoopContext"};
@@ -233,7 +233,7 @@ void ft_v_float_text(double f, struct ft_buf *out)
     }
 }
 
-static void repr_str(struct ft_value v, struct ft_buf *out)
+static void repr_str(struct ft_jval v, struct ft_buf *out)
 {
     const bool single = memchr(v.u.s ? v.u.s : "", '\'', v.n), both = single && memchr(v.u.s, '"', v.n);
     const char quote = single && !both ? '"' : '\'';
@@ -251,7 +251,7 @@ static void repr_str(struct ft_value v, struct ft_buf *out)
     ft_buf_addc(out, quote);
 }
 
-static bool repr(struct ft_value v, struct ft_buf *out, int depth)
+static bool repr(struct ft_jval v, struct ft_buf *out, int depth)
 {
     if (depth > DEEP) return false;
     switch ((enum ft_vtype)v.type) {
@@ -295,9 +295,9 @@ static bool repr(struct ft_value v, struct ft_buf *out, int depth)
     return false;
 }
 
-bool ft_v_repr(struct ft_value v, struct ft_buf *out) { return repr(v, out, 0); }
+bool ft_v_repr(struct ft_jval v, struct ft_buf *out) { return repr(v, out, 0); }
 
-bool ft_v_print(struct ft_value v, struct ft_buf *out)
+bool ft_v_print(struct ft_jval v, struct ft_buf *out)
 {
     if (v.type == FT_V_UNDEFINED) return true;
     if (v.type != FT_V_STRING) return repr(v, out, 0);
@@ -307,7 +307,7 @@ bool ft_v_print(struct ft_value v, struct ft_buf *out)
 
 /* ---- json.dumps ---- */
 
-static void dump_str(struct ft_value v, const struct ft_dumps *how, struct ft_buf *out)
+static void dump_str(struct ft_jval v, const struct ft_dumps *how, struct ft_buf *out)
 {
     ft_buf_addc(out, '"');
     for (size_t i = 0, k; i < v.n; i += k) {
@@ -335,14 +335,14 @@ static void line_break(const struct ft_dumps *how, int depth, struct ft_buf *out
     for (int i = 0; i < how->indent * depth; i++) ft_buf_addc(out, ' ');
 }
 
-static void separator(const struct ft_dumps *how, struct ft_value own, const char *usual, struct ft_buf *out)
+static void separator(const struct ft_dumps *how, struct ft_jval own, const char *usual, struct ft_buf *out)
 {
     (void)how;
     if (own.type == FT_V_STRING) ft_buf_add(out, own.u.s, own.n);
     else ft_buf_adds(out, usual);
 }
 
-static bool dump(struct ft_value v, const struct ft_dumps *how, int depth, struct ft_buf *out, const char **why);
+static bool dump(struct ft_jval v, const struct ft_dumps *how, int depth, struct ft_buf *out, const char **why);
 
 static void dump_float(double f, struct ft_buf *out)
 {
@@ -351,7 +351,7 @@ static void dump_float(double f, struct ft_buf *out)
     else ft_v_float_text(f, out);
 }
 
-static bool dump_key(struct ft_value k, const struct ft_dumps *how, struct ft_buf *out, const char **why)
+static bool dump_key(struct ft_jval k, const struct ft_dumps *how, struct ft_buf *out, const char **why)
 {
     if (k.type == FT_V_STRING) {
         dump_str(k, how, out);
@@ -369,16 +369,16 @@ static bool dump_key(struct ft_value k, const struct ft_dumps *how, struct ft_bu
 
 static int by_key(const void *a, const void *b)
 {
-    const struct ft_value *x = *(const struct ft_value *const *)a, *y = *(const struct ft_value *const *)b;
+    const struct ft_jval *x = *(const struct ft_jval *const *)a, *y = *(const struct ft_jval *const *)b;
     const size_t n = x->n < y->n ? x->n : y->n;
     const int c = n ? memcmp(x->u.s, y->u.s, n) : 0;
     return c ? c : (x->n > y->n) - (x->n < y->n);
 }
 
-static bool dump_dict(struct ft_value v, const struct ft_dumps *how, int depth, struct ft_buf *out, const char **why)
+static bool dump_dict(struct ft_jval v, const struct ft_dumps *how, int depth, struct ft_buf *out, const char **why)
 {
     const struct ft_vdict *d = v.u.dict;
-    const struct ft_value **order = ft_xcalloc(d->n + 1, sizeof *order);
+    const struct ft_jval **order = ft_xcalloc(d->n + 1, sizeof *order);
     bool good = true, strings = true;
     for (size_t i = 0; i < d->n; i++) order[i] = &d->key[i], strings = strings && d->key[i].type == FT_V_STRING;
     if (how->sort_keys && strings) qsort(order, d->n, sizeof *order, by_key);
@@ -396,7 +396,7 @@ static bool dump_dict(struct ft_value v, const struct ft_dumps *how, int depth, 
     return good;
 }
 
-static bool dump(struct ft_value v, const struct ft_dumps *how, int depth, struct ft_buf *out, const char **why)
+static bool dump(struct ft_jval v, const struct ft_dumps *how, int depth, struct ft_buf *out, const char **why)
 {
     if (depth > DEEP) {
         *why = "the value nests too deeply";
@@ -430,7 +430,7 @@ static bool dump(struct ft_value v, const struct ft_dumps *how, int depth, struc
     return false;
 }
 
-bool ft_v_dumps(struct ft_value v, const struct ft_dumps *how, struct ft_buf *out, const char **why)
+bool ft_v_dumps(struct ft_jval v, const struct ft_dumps *how, struct ft_buf *out, const char **why)
 {
     return dump(v, how, 0, out, why);
 }

@@ -23,7 +23,7 @@ enum ft_vtype {
     FT_V_LOOP
 };
 
-struct ft_value {
+struct ft_jval {
     uint8_t type; /* enum ft_vtype */
     uint32_t n;   /* STRING, UNDEFINED: bytes */
     union {
@@ -40,15 +40,15 @@ struct ft_value {
 };
 
 struct ft_vlist {
-    struct ft_value *v;
+    struct ft_jval *v;
     size_t n, cap;
 };
 struct ft_vdict { /* in order of insertion */
-    struct ft_value *key, *value;
+    struct ft_jval *key, *value;
     size_t n, cap;
 };
 struct ft_vmethod {
-    struct ft_value self;
+    struct ft_jval self;
     int id;
 };
 
@@ -63,38 +63,38 @@ struct ft_vheap {
 };
 void *ft_vheap_alloc(struct ft_vheap *h, size_t bytes);
 
-struct ft_value ft_v_none(void);
-struct ft_value ft_v_bool(bool b);
-struct ft_value ft_v_int(int64_t i);
-struct ft_value ft_v_float(double f);
-struct ft_value ft_v_str(const char *s, size_t n); /* borrows s */
-struct ft_value ft_v_cstr(const char *s);          /* borrows s */
-struct ft_value ft_v_undefined(const char *name);
-struct ft_value ft_v_copy(struct ft_vheap *h, const char *s, size_t n); /* copies */
-struct ft_value ft_v_list(struct ft_vheap *h, enum ft_vtype list_or_tuple, size_t room);
-void ft_v_push(struct ft_vheap *h, struct ft_value list, struct ft_value x);
-struct ft_value ft_v_dict(struct ft_vheap *h);
-void ft_v_set(struct ft_vheap *h, struct ft_value dict, struct ft_value key, struct ft_value value);
-bool ft_v_get(struct ft_value dict, struct ft_value key, struct ft_value *out);
-bool ft_v_get_str(struct ft_value dict, const char *key, size_t n, struct ft_value *out);
+struct ft_jval ft_v_none(void);
+struct ft_jval ft_v_bool(bool b);
+struct ft_jval ft_v_int(int64_t i);
+struct ft_jval ft_v_float(double f);
+struct ft_jval ft_v_str(const char *s, size_t n); /* borrows s */
+struct ft_jval ft_v_cstr(const char *s);          /* borrows s */
+struct ft_jval ft_v_undefined(const char *name);
+struct ft_jval ft_v_copy(struct ft_vheap *h, const char *s, size_t n); /* copies */
+struct ft_jval ft_v_list(struct ft_vheap *h, enum ft_vtype list_or_tuple, size_t room);
+void ft_v_push(struct ft_vheap *h, struct ft_jval list, struct ft_jval x);
+struct ft_jval ft_v_dict(struct ft_vheap *h);
+void ft_v_set(struct ft_vheap *h, struct ft_jval dict, struct ft_jval key, struct ft_jval value);
+bool ft_v_get(struct ft_jval dict, struct ft_jval key, struct ft_jval *out);
+bool ft_v_get_str(struct ft_jval dict, const char *key, size_t n, struct ft_jval *out);
 /* A JSON value; integers stay integers, order of keys is kept. Strings are borrowed from v. */
-struct ft_value ft_v_json(struct ft_vheap *h, const struct ft_json *v);
+struct ft_jval ft_v_json(struct ft_vheap *h, const struct ft_json *v);
 
-bool ft_v_is_number(struct ft_value v); /* int, float, bool */
-bool ft_v_truth(struct ft_value v);
-bool ft_v_equal(struct ft_value a, struct ft_value b);
-const char *ft_v_type_name(struct ft_value v); /* Python's */
+bool ft_v_is_number(struct ft_jval v); /* int, float, bool */
+bool ft_v_truth(struct ft_jval v);
+bool ft_v_equal(struct ft_jval a, struct ft_jval b);
+const char *ft_v_type_name(struct ft_jval v); /* Python's */
 /* str(v) and repr(v). false: the value nests too deeply. */
-bool ft_v_print(struct ft_value v, struct ft_buf *out);
-bool ft_v_repr(struct ft_value v, struct ft_buf *out);
+bool ft_v_print(struct ft_jval v, struct ft_buf *out);
+bool ft_v_repr(struct ft_jval v, struct ft_buf *out);
 void ft_v_float_text(double f, struct ft_buf *out); /* Python's repr of a float */
 
 struct ft_dumps { /* options of json.dumps */
     bool ensure_ascii, sort_keys;
-    int indent;                /* -1: one line */
-    struct ft_value item, key; /* separators; undefined: the usual ones */
+    int indent;               /* -1: one line */
+    struct ft_jval item, key; /* separators; undefined: the usual ones */
 };
 /* false with why: a value that JSON has not. */
-bool ft_v_dumps(struct ft_value v, const struct ft_dumps *how, struct ft_buf *out, const char **why);
+bool ft_v_dumps(struct ft_jval v, const struct ft_dumps *how, struct ft_buf *out, const char **why);
 
 #endif

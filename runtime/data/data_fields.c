@@ -14,16 +14,7 @@ static const char *const overlaps[] = {"refuse", "allow", NULL};
 static const char *const seq_words[] = {"auto", NULL};
 
 /* What the pages specify and this build does not have yet. */
-static const struct ft_unbuilt no_format[] = {{"default", "set format = tokens"},
-                                              {"auto", "set format = tokens"},
-                                              {"messages", "set format = tokens"},
-                                              {"sharegpt", "convert the file to messages"},
-                                              {"alpaca", "convert the file to messages"},
-                                              {"io", "convert the file to messages"},
-                                              {"prompt", "convert the file to messages"},
-                                              {"text", "convert the file to tokens"},
-                                              {"transcript", "convert the file to messages"},
-                                              {NULL, NULL}};
+static const struct ft_unbuilt no_format[] = {{"transcript", "convert the file to messages"}, {NULL, NULL}};
 static const struct ft_unbuilt no_packing[] = {
     {"default", "set packing = no"}, {"yes", "set packing = no"}, {"split", "set packing = no"}, {NULL, NULL}};
 static const struct ft_unbuilt no_key[] = {{"*", "leave it out"}, {NULL, NULL}};
@@ -87,8 +78,7 @@ static const struct ft_field rows[] = {
      .list = true,
      AT(columns),
      .help = "own field names (prompt:question, response:answer)",
-     .check = check_pair,
-     .unbuilt = no_key},
+     .check = check_pair},
     {.name = "roles",
      .type = FT_F_TEXT,
      .list = true,
@@ -113,14 +103,12 @@ static const struct ft_field rows[] = {
      .list = true,
      AT(template_vars),
      .help = "further template variables (enable_thinking:no)",
-     .check = check_pair,
-     .unbuilt = no_key},
+     .check = check_pair},
     {.name = "template_date",
      .type = FT_F_TEXT,
      AT(template_date),
      .help = "the date that a template shows (YYYY-MM-DD)",
-     .check = check_date,
-     .unbuilt = no_key},
+     .check = check_date},
     {.name = "seq_len",
      .type = FT_F_INT,
      .unit = "tokens",

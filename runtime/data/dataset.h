@@ -59,7 +59,7 @@ struct ft_dataset_facts {
     int64_t records; /* JSON objects read (blank lines are not records) */
     int64_t kept;    /* samples that stayed */
     int64_t faulty;  /* left out by bad_records = skip:N */
-    int64_t duplicates, overlong, truncated, untrained, blank;
+    int64_t duplicates, overlong, truncated, tokens_lost, untrained, blank;
     int64_t samples, rows, tokens, trained_tokens, longest;
     uint64_t fingerprint_hi, fingerprint_lo; /* key of the prepared data */
     int terminator_id;                       /* trained turn terminator; -1: none or not known (format = tokens) */

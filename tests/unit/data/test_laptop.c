@@ -1,0 +1,78 @@
+/* examples/01_laptop and conversations whose ids and trained positions are known. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "runtime/data/dataset.h"
+
+static const char *const train[] = {FT_SOURCE "/examples/01_laptop/data/train.jsonl"};
+static const char *const valid[] = {FT_SOURCE "/examples/01_laptop/data/valid.jsonl"};
+
+static struct ft_data_fields fields(void)
+{
+    return (struct ft_data_fields){.train = {train, 1},
+                                   .valid = {valid, 1},
+                                   .packing = FT_PACKING_NO,
+                                   .bad_records = "refuse",
+                                   .template_ = "auto",
+                                   .terminator = "auto"};
+}
+
+static struct ft_dataset *open_split(const struct ft_data_fields *f, enum ft_split split)
+{
+    const struct ft_dataset_options o = {
+        .fields = f, .model_dir = FT_SOURCE "/examples/01_laptop/model", .seq_len = 256, .seed = 1};
+    struct ft_arena *a = ft_arena_create();
+    struct ft_faults faults = {.arena = a};
+    struct ft_dataset *d = NULL;
+    struct ft_err err = {0};
+    const enum ft_code rc = ft_dataset_open(&o, split, &faults, &d, &err);
+    for (size_t i = 0; i < faults.n; i++)
+        fprintf(stderr, "%s:%d: %s\n", faults.v[i].at.file, faults.v[i].at.line, faults.v[i].text);
+    ft_arena_destroy(a);
+    if (rc != FT_OK) fail_msg("%s", err.text);
+    return d;
+}
+
+static void one_pass(void **state)
+{
+    (void)state;
+    const struct ft_data_fields f = fields();
+    struct ft_dataset *d = open_split(&f, FT_SPLIT_TRAIN), *v = open_split(&f, FT_SPLIT_VALID);
+    const struct ft_dataset_facts facts = ft_dataset_facts(d);
+    assert_int_equal(facts.records, 1864);
+    assert_int_equal(facts.rows, 1864);
+    assert_int_equal(facts.tokens, 62752);
+    assert_int_equal(facts.trained_tokens, 21931);
+    assert_int_equal(facts.longest, 55);
+    assert_int_equal(facts.terminator_id, 2);
+    assert_string_equal(facts.terminator, "<|im_end|>");
+    assert_int_equal(ft_dataset_n_rows(v), 120);
+    assert_string_equal(ft_dataset_file_name(v, 0), "valid");
+    int64_t tokens = 0, trained = 0;
+    for (int64_t i = 0; i < ft_dataset_n_rows(d); i++) {
+        const struct ft_row r = ft_dataset_row(d, i);
+        tokens += r.n_tokens, trained += r.n_trained;
+        assert_int_equal(r.ids[0], 1); /* <|im_start|> */
+        for (int64_t k = 0; k < r.n_tokens; k++) assert_true(r.labels[k] == -100 || r.labels[k] == r.ids[k]);
+        assert_int_equal(r.labels[r.n_tokens - 1], -100); /* the newline behind the terminator */
+        assert_int_equal(r.labels[r.n_tokens - 2], 2);
+    }
+    assert_int_equal(tokens, 62752);
+    assert_int_equal(trained, 21931);
+    ft_dataset_close(d);
+    ft_dataset_close(v);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_pass)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
