@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -11,7 +12,12 @@
 enum ft_code ft_events_open(struct ft_events *e, const char *path, int attempt, struct ft_err *err)
 {
     *e = (struct ft_events){.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600), .attempt = attempt};
-    return e->fd < 0 ? ft_fail(err, FT_IO, "cannot write '%s': %s", path, strerror(errno)) : FT_OK;
+    if (e->fd < 0) return ft_fail(err, FT_IO, "cannot write '%s': %s", path, strerror(errno));
+    if (flock(e->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) { /* a file system without locks is no reason to stop */
+        ft_close(&e->fd);
+        return ft_fail(err, FT_USAGE, "the run of '%s' lives: another launcher holds it", path);
+    }
+    return FT_OK;
 }
 
 void ft_events_close(struct ft_events *e)

@@ -12,6 +12,7 @@ struct ft_events {
     struct ft_buf line;
     struct ft_jw w;
 };
+/* Takes the lock that says: this run lives. */
 enum ft_code ft_events_open(struct ft_events *e, const char *path, int attempt, struct ft_err *err) FT_MUST_CHECK;
 void ft_events_close(struct ft_events *e);
 struct ft_jw *ft_events_begin(struct ft_events *e, const char *ev);

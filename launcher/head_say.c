@@ -57,6 +57,9 @@ void ft_head_record_start(struct ft_head *h)
     ft_jw_kint(w, "ranks", h->plan->world);
     ft_jw_kint(w, "nodes", (int64_t)h->plan->n_nodes);
     ft_jw_kint(w, "pid", getpid());
+    char host[256] = "";
+    if (gethostname(host, sizeof host - 1) < 0) host[0] = 0;
+    ft_jw_kstr(w, "host", host);
     if (h->q->continued) ft_jw_kstr(w, "changed", h->q->continued);
     ft_head_recorded(h);
     ft_head_say(h, FT_LOG_INFO, "%s: %d rank%s on %zu node%s, %s", h->q->dir.id, h->plan->world, h->plan->world == 1 ? "" : "s",

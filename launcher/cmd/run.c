@@ -9,11 +9,13 @@
 #include "launcher/ask.h"
 #include "launcher/cmd/cmd.h"
 #include "launcher/head.h"
+#include "launcher/runs.h"
 
 enum { OPT_RANKS = 1, OPT_CONTINUE, OPT_FIT };
 
 static const struct ft_option options[] = {
     {NULL, 'n', "N", "number of ranks (the world)", OPT_RANKS},
+    {"continue", 0, "RUN", "go on with an interrupted run: same id and folder, next attempt", OPT_CONTINUE},
     {"fit", 0, NULL, "lower the batch or choose a method until it fits", OPT_FIT},
     FT_OPTION_SET,
     FT_OPTIONS_SHARED,
@@ -25,6 +27,7 @@ struct request {
     const char *continued;
     struct ft_rundir dir;
     int attempt;
+    const char *changed;   /* what --set changed in a run that goes on */
     struct ft_json *facts; /* fttrain's answer; NULL: none */
 };
 
@@ -44,6 +47,74 @@ static bool read_options(struct request *q)
         ft_cmd_fail(&q->c, &err);
     }
     return !q->c.done;
+}
+
+/* Folder of runs before any job file is read: as --set says, else the default. */
+static const char *runs_folder(struct request *q)
+{
+    static const char key[] = "launch.run_dir=";
+    const char *found = "runs";
+    for (size_t i = 0; i < q->c.n_sets; i++)
+        if (ft_str_starts(q->c.sets[i], key)) found = q->c.sets[i] + sizeof key - 1;
+    struct ft_buf b = {0};
+    ft_expand_home(found, &b);
+    found = ft_arena_strdup(q->c.arena, ft_buf_str(&b));
+    ft_buf_fini(&b);
+    return found;
+}
+
+/* Program and world of the run, from its plan.json. */
+static enum ft_code take_program(struct request *q, struct ft_err *err)
+{
+    struct ft_json *plan = NULL;
+    if (ft_json_read_file(ft_rundir_file(&q->dir, "plan.json", q->c.arena), 0, &plan, err))
+        return ft_wrap(err, "going on with run '%s'", q->dir.id);
+    const struct ft_json *argv = ft_json_get(plan, "argv");
+    size_t n = ft_json_count(argv);
+    const char *first = n ? ft_json_str(ft_json_at(argv, 0)) : NULL, *slash = first ? strrchr(first, '/') : NULL;
+    if (!q->n_ranks) q->n_ranks = (int)ft_json_int(ft_json_get(plan, "world"), 0);
+    if (first && !(n == 1 && ft_str_eq(slash ? slash + 1 : first, "fttrain"))) {
+        q->c.argv.rest = ft_arena_array(q->c.arena, n + 1, sizeof *q->c.argv.rest);
+        q->c.argv.n_rest = (int)n;
+        for (size_t i = 0; i < n; i++) {
+            const char *word = ft_json_str(ft_json_at(argv, i));
+            q->c.argv.rest[i] = ft_arena_strdup(q->c.arena, word ? word : "");
+        }
+    }
+    ft_json_destroy(plan);
+    return FT_OK;
+}
+
+/* --continue RUN: its folder, id, resolved job and program; refused while it lives. */
+static bool resume(struct request *q)
+{
+    struct ft_err err = {.code = FT_OK};
+    struct ft_run_info info;
+    enum ft_code c = FT_OK;
+    if (q->c.n_words || q->c.argv.n_rest)
+        c = ft_fail(&err, FT_USAGE, "--continue takes the job of the run: no file and no program beside it");
+    else c = ft_rundir_find(runs_folder(q), q->continued, q->c.arena, &q->dir, &err);
+    if (!c) {
+        ft_run_info_read(&q->dir, q->c.arena, &info);
+        if (info.alive) {
+            c = ft_fail(&err, FT_USAGE, "run '%s' lives", q->dir.id);
+            ft_fix(&err, "ftlaunch stop %s ends it", q->dir.id);
+        }
+    }
+    if (!c) c = take_program(q, &err);
+    if (c) {
+        ft_cmd_fail(&q->c, &err);
+        return false;
+    }
+    q->attempt = info.last_attempt + 1;
+    q->c.words = ft_xrealloc(q->c.words, 1, sizeof *q->c.words);
+    q->c.words[0] = ft_xstrdup(ft_rundir_file(&q->dir, "job.ini", q->c.arena));
+    q->c.n_words = 1;
+    struct ft_buf changed = {0};
+    for (size_t i = 0; i < q->c.n_sets; i++) ft_buf_addf(&changed, "%s--set %s", i ? " " : "", q->c.sets[i]);
+    q->changed = ft_arena_strdup(q->c.arena, ft_buf_str(&changed));
+    ft_buf_fini(&changed);
+    return true;
 }
 
 /* fttrain's own sections, model, data and memory, before anything is started. Relative paths mean the working directory of the
@@ -107,6 +178,24 @@ static int open_log(struct request *q)
     return fd;
 }
 
+/* One line when the newest run of this name did not finish: it can go on. */
+static void mention_unfinished(struct request *q)
+{
+    struct ft_run_info info;
+    struct ft_rundir dir;
+    struct ft_buf parent = {0};
+    ft_expand_home(q->c.config->launch.run_dir, &parent);
+    const char *name = ft_arena_strndup(q->c.arena, q->dir.id, ft_rundir_is_run(q->dir.id));
+    const char *last = ft_runs_before(parent.data, name, q->dir.id, q->c.arena);
+    ft_buf_fini(&parent);
+    if (!last || !q->c.job_name) return; /* programs without a job file have nothing to go on with */
+    dir = (struct ft_rundir){
+        last, ft_arena_printf(q->c.arena, "%.*s%s", (int)(strlen(q->dir.path) - strlen(q->dir.id)), q->dir.path, last)};
+    ft_run_info_read(&dir, q->c.arena, &info);
+    if (info.alive || (info.ended && !info.status)) return;
+    fprintf(stderr, "ftlaunch: the run before, %s, did not finish; ftlaunch run --continue %s goes on with it\n", last, last);
+}
+
 static int start(struct request *q, const struct ft_plan *p)
 {
     struct ft_err err = {.code = FT_OK};
@@ -119,12 +208,14 @@ static int start(struct request *q, const struct ft_plan *p)
         ft_buf_fini(&self);
         return q->c.status;
     }
+    if (!q->continued && q->c.verbose >= 0) mention_unfinished(q);
     struct ft_log_sink before = ft_log_get();
     int log = open_log(q);
     struct ft_head_request r = {.plan = p,
                                 .argv = p->argv,
                                 .dir = q->dir,
                                 .attempt = q->attempt,
+                                .continued = q->changed,
                                 .command = q->command,
                                 .verbose = q->c.verbose,
                                 .program_dir = self.data};
@@ -139,7 +230,7 @@ static int run(const struct ft_command *self, int argc, char **argv)
 {
     struct request q = {.command = argv};
     ft_cmd_begin(&q.c, self, argc, argv);
-    if (!read_options(&q) || !ft_cmd_read_job(&q.c)) return ft_cmd_end(&q.c);
+    if (!read_options(&q) || (q.continued && !resume(&q)) || !ft_cmd_read_job(&q.c)) return ft_cmd_end(&q.c);
     const struct ft_plan *p = ft_cmd_make_plan(&q.c, q.n_ranks);
     if (p && p->is_fttrain) ask_fttrain(&q, p);
     ft_cmd_print_faults(&q.c);

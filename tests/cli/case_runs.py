@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""ps, logs, stop, run --continue: runs as their folders and heads tell."""
+from launch_lib import *
+
+
+def tool(r, *words, limit=30):
+    env = dict(r.environ)
+    return subprocess.run([FTLAUNCH, *words], cwd=r.folder, env=env, capture_output=True, timeout=limit, stdin=subprocess.DEVNULL)
+
+
+def ps(r):
+    done = tool(r, "ps", "--json")
+    check("ps: status", done.returncode == 0, done)
+    return {e["run"]: e for e in json.loads(done.stdout)}
+
+
+r = Run(shell("echo hello $RANK; echo oops >&2; sleep $LT_SLEEP"), n=3)
+r.sleepers(3)
+e = ps(r)[r.id]
+check("ps: alive", e["alive"] and e["state"] == "running" and e["ranks"] == 3 and e["nodes"] == 1 and e["status"] is None, e)
+text = tool(r, "ps").stdout.decode()
+check("ps: table", r.id in text and "running" in text, text)
+done = tool(r, "run", "--continue", r.id)
+check("continue: refused while it lives", done.returncode == 2 and b"lives" in done.stderr, done)
+follower = subprocess.Popen([FTLAUNCH, "logs", r.id, "-f", "--rank", "1"], cwd=r.folder, env=r.environ, stdout=subprocess.PIPE)
+t = time.monotonic()
+done = tool(r, "stop", r.id)
+check("stop: status", done.returncode == 0, done)
+r.wait(5)
+r.check_end("stop", 143, "stopped by ftlaunch stop", "3 ranks ended after TERM")
+check("stop: cause", r.events("run_end")[0]["cause"]["kind"] == "stop")
+out = follower.communicate(timeout=10)[0]
+check("logs -f: whole, and ends with the run", sorted(out.split()) == [b"1", b"hello", b"oops"] and follower.returncode == 0, out)
+r.check_clean("stop")
+e = ps(r)[r.id]
+check("ps: failed 143", not e["alive"] and e["state"] == "failed" and e["status"] == 143, e)
+done = tool(r, "stop", r.id)
+check("stop: of one that has ended", done.returncode == 2 and b"has ended with status 143" in done.stderr, done)
+check("stop: of none", tool(r, "stop", "nothing").returncode == 2)
+check("logs: of none", tool(r, "logs", "nothing").returncode == 2)
+done = tool(r, "logs", r.id)
+check("logs: all ranks", sorted(done.stdout.splitlines())[::2] == [b"[0] hello 0", b"[1] hello 1", b"[2] hello 2"] and done.stdout.count(b"oops") == 3, done.stdout)
+check("logs: a rank that is not there", tool(r, "logs", r.id, "--rank", "9").returncode == 2)
+
+r = Run(shell("trap '' TERM; sleep $LT_SLEEP"), n=2)
+r.sleepers(2)
+t = time.monotonic()
+check("stop --now: status", tool(r, "stop", "--now", r.id[-4:]).returncode == 0)
+r.wait(5)
+check("stop --now: at once", time.monotonic() - t < 3)
+r.check_end("stop --now", 143)
+r.check_clean("stop --now")
+
+# a dead launcher reads `died`
+r = Run(shell("sleep $LT_SLEEP"), n=2)
+r.sleepers(2)
+r.p.kill()
+r.wait(5)
+r.check_clean("died", limit=6)
+e = ps(r)[r.id]
+check("ps: died", e["state"] == "died" and not e["alive"], e)
+done = tool(r, "stop", r.id)
+check("stop: of one that died", done.returncode == 2 and b"died" in done.stderr, done)
+
+# run --continue: a script that saves its step goes on where it was, in the same folder
+SAVER = r"""
+import os, sys, time
+path = "state.%s" % os.environ["RANK"]
+step = int(open(path).read()) if os.path.exists(path) else 0
+p = os.fdopen(int(os.environ["FT_PROGRESS"]), "w", buffering=1)
+print("begins at", step, "restart", os.environ["FT_RESTART"], os.environ.get("EXTRA", ""), flush=True)
+while step < 6:
+    step += 1
+    time.sleep(0.05)
+    p.write("%d\n" % step)
+    open(path, "w").write(str(step))
+    p.write("saved %d\n" % step)
+    if step == 3 and os.environ["FT_RESTART"] == "0" and os.environ["RANK"] == "1": sys.exit(5)
+    if os.environ["FT_RESTART"] == "0": time.sleep(0.3)
+"""
+folder = tempfile.mkdtemp(prefix="ftcase-")
+with open(os.path.join(folder, "job.ini"), "w") as f:
+    f.write("[cluster]\nname = saver\n[env]\nEXTRA = one\n")
+r = Run([sys.executable, "-S", "-c", SAVER], n=2, files=["job.ini"], folder=folder)
+r.wait(20)
+r.check_end("first attempt", 5, "rank 1 on localhost")
+first = r.id
+again = Run([sys.executable, "-S", "-c", "pass"], n=2, files=["job.ini"], folder=folder)
+again.wait(20)
+check("a plain run names the unfinished one", "did not finish" in again.err and "--continue %s" % first in again.err, again.err)
+done = tool(r, "run", "--continue", first, "--set", "env.EXTRA=two")
+check("continue: status", done.returncode == 0, done)
+run = os.path.join(folder, "runs", first)
+with open(os.path.join(run, "ranks", "0001.log")) as f:
+    log = f.read().splitlines()
+check("continue: appended, next attempt, from the saved step", log == ["begins at 0 restart 0 one", "begins at 3 restart 1 two"], log)
+with open(os.path.join(run, "events.jsonl")) as f:
+    events = [json.loads(line) for line in f]
+starts = [e for e in events if e["ev"] == "run_start"]
+check("continue: what changed is recorded", len(starts) == 2 and "env.EXTRA=two" in starts[1]["changed"] and starts[1]["attempt"] == 1, starts)
+started = [e for e in events if e["ev"] == "rank_started" and e["rank"] == 1]
+check("continue: offset of the log", [e["log_offset"] for e in started] == [0, len("begins at 0 restart 0 one\n")], started)
+check("continue: ends with 0", events[-1]["ev"] == "run_end" and events[-1]["status"] == 0)
+check("ps: done", ps(r)[first]["state"] == "done")
+check("ps: step", ps(r)[first]["step"] >= 1)
+finish()
