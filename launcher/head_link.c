@@ -164,7 +164,9 @@ static void on_result(struct ft_head *h, const struct ft_msg *m)
     ft_msg_copy_text(m, 3, text, sizeof text);
     if ((int)m->f[0].u != h->probe_id || h->job.state != FT_JOB_CHECKING) return;
     if (!m->f[1].u) {
-        snprintf(h->refused, sizeof h->refused, "%s", text);
+        const bool given = h->plan->config->cluster.master_port > 0;
+        snprintf(h->refused, sizeof h->refused, "%s%s", text,
+                 given ? "\n  where: [cluster] master_port\n  fix:   set master_port = auto, or end what holds the port" : "");
         ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NO_ADDRESS, .text = text});
         return;
     }
