@@ -15,8 +15,7 @@ static const char *const seq_words[] = {"auto", NULL};
 
 /* What the pages specify and this build does not have yet. */
 static const struct ft_unbuilt no_format[] = {{"transcript", "convert the file to messages"}, {NULL, NULL}};
-static const struct ft_unbuilt no_packing[] = {
-    {"default", "set packing = no"}, {"yes", "set packing = no"}, {"split", "set packing = no"}, {NULL, NULL}};
+static const struct ft_unbuilt no_packing[] = {{"split", "set packing = yes"}, {NULL, NULL}};
 static const struct ft_unbuilt no_key[] = {{"*", "leave it out"}, {NULL, NULL}};
 
 static bool check_skip(const char *value, struct ft_buf *why)

@@ -1,18 +1,93 @@
 #include "runtime/data/dataset.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "runtime/data/loader.h"
+#include "runtime/data/order.h"
+#include "runtime/data/pack.h"
+
+/* A packed row, put together when it is first asked for. */
+struct block {
+    int32_t *ids, *labels, *cu;
+    int64_t n_tokens, n_trained;
+};
 
 struct ft_dataset {
     struct ft_loaded l;
-    int64_t *perm;    /* (samples) row i of the current order */
-    int32_t (*cu)[2]; /* (samples) cumulative lengths of a row of one sample */
+    int32_t *lengths;      /* (samples) */
+    int32_t (*cu)[2];      /* (samples) cumulative lengths of a row of one sample */
+    struct ft_packs packs; /* rows of the current order; without packing one sample each */
+    struct block *blocks;  /* (rows) packed rows made so far; ids NULL: not yet */
+    pthread_mutex_t lock;  /* blocks */
     uint64_t seed;
-    bool shuffle;
+    int32_t row; /* tokens */
+    bool shuffle, packing, by_file;
 };
+
+/* Every sample a row of its own, in this order. */
+static struct ft_packs singles(const int64_t *order, int64_t n)
+{
+    struct ft_packs p = {.n = n, .n_packs = n};
+    p.sample = ft_xcalloc((size_t)n + 1, sizeof *p.sample), p.start = ft_xcalloc((size_t)n + 2, sizeof *p.start);
+    for (int64_t i = 0; i < n; i++) p.sample[i] = order[i], p.start[i + 1] = i + 1;
+    return p;
+}
+
+/* Rows of validation never mix files: each file is packed alone. */
+static struct ft_packs pack_by_file(const struct ft_dataset *d, const int64_t *order, int64_t n)
+{
+    struct ft_packs all = {.n = n};
+    all.sample = ft_xcalloc((size_t)n + 1, sizeof *all.sample), all.start = ft_xcalloc((size_t)n + 2, sizeof *all.start);
+    for (int64_t at = 0, end; at < n; at = end) {
+        const int32_t file = d->l.samples.v[order[at]].file;
+        for (end = at; end < n && d->l.samples.v[order[end]].file == file;) end++;
+        struct ft_packs p = ft_pack(d->lengths, order + at, end - at, d->row, FT_PACK_WINDOW);
+        memcpy(all.sample + at, p.sample, (size_t)(end - at) * sizeof *all.sample);
+        for (int64_t k = 0; k < p.n_packs; k++) all.start[++all.n_packs] = at + p.start[k + 1];
+        ft_packs_fini(&p);
+    }
+    return all;
+}
+
+/* epoch < 0: file order, nothing shuffled. */
+static struct ft_packs rows_of_epoch(const struct ft_dataset *d, int64_t epoch)
+{
+    const int64_t n = (int64_t)d->l.samples.n;
+    const bool shuffle = d->shuffle && epoch >= 0;
+    int64_t *order = ft_xcalloc((size_t)n + 1, sizeof *order);
+    ft_epoch_order(d->seed, epoch, shuffle, n, order);
+    struct ft_packs p = !d->packing  ? singles(order, n)
+                        : d->by_file ? pack_by_file(d, order, n)
+                                     : ft_pack(d->lengths, order, n, d->row, FT_PACK_WINDOW);
+    if (d->packing && shuffle) {
+        ft_keyed_order(d->seed, FT_SITE_PACKS, epoch, p.n_packs, order);
+        ft_packs_reorder(&p, order);
+    }
+    free(order);
+    return p;
+}
+
+static void drop_blocks(struct ft_dataset *d)
+{
+    for (int64_t i = 0; d->blocks && i < d->packs.n_packs; i++) {
+        free(d->blocks[i].ids);
+        free(d->blocks[i].labels);
+        free(d->blocks[i].cu);
+    }
+    free(d->blocks);
+    d->blocks = NULL;
+}
+
+static void set_rows(struct ft_dataset *d, int64_t epoch)
+{
+    drop_blocks(d);
+    ft_packs_fini(&d->packs);
+    d->packs = rows_of_epoch(d, epoch);
+    d->blocks = ft_xcalloc((size_t)d->packs.n_packs + 1, sizeof *d->blocks);
+}
 
 enum ft_code ft_dataset_open(const struct ft_dataset_options *o, enum ft_split split, struct ft_faults *faults,
                              struct ft_dataset **out, struct ft_err *err)
@@ -26,10 +101,14 @@ enum ft_code ft_dataset_open(const struct ft_dataset_options *o, enum ft_split s
     if (!named) return FT_OK;
     struct ft_dataset *d = ft_xcalloc(1, sizeof *d);
     d->l = l;
-    d->seed = o->seed, d->shuffle = o->fields->shuffle;
-    d->perm = ft_xcalloc(l.samples.n + 1, sizeof *d->perm);
+    d->seed = o->seed, d->shuffle = o->fields->shuffle && split == FT_SPLIT_TRAIN, d->by_file = split != FT_SPLIT_TRAIN;
+    d->packing = o->fields->packing == FT_PACKING_YES, d->row = (int32_t)o->seq_len;
+    d->lengths = ft_xcalloc(l.samples.n + 1, sizeof *d->lengths);
     d->cu = ft_xcalloc(l.samples.n + 1, sizeof *d->cu);
-    for (size_t i = 0; i < l.samples.n; i++) d->perm[i] = (int64_t)i, d->cu[i][1] = l.samples.v[i].n;
+    for (size_t i = 0; i < l.samples.n; i++) d->lengths[i] = d->cu[i][1] = l.samples.v[i].n;
+    pthread_mutex_init(&d->lock, NULL);
+    set_rows(d, -1);
+    d->l.facts.rows = d->packs.n_packs;
     *out = d;
     return FT_OK;
 }
@@ -37,43 +116,79 @@ enum ft_code ft_dataset_open(const struct ft_dataset_options *o, enum ft_split s
 void ft_dataset_close(struct ft_dataset *d)
 {
     if (!d) return;
+    drop_blocks(d);
+    ft_packs_fini(&d->packs);
     ft_loaded_fini(&d->l);
-    free(d->perm);
+    pthread_mutex_destroy(&d->lock);
+    free(d->lengths);
     free(d->cu);
     free(d);
 }
 
-void ft_dataset_epoch(struct ft_dataset *d, int64_t epoch)
-{
-    ft_epoch_order(d->seed, epoch, d->shuffle, (int64_t)d->l.samples.n, d->perm);
-}
+void ft_dataset_epoch(struct ft_dataset *d, int64_t epoch) { set_rows(d, epoch); }
 
 int64_t ft_dataset_rows_of(const struct ft_dataset *d, int64_t epoch)
 {
-    (void)epoch;
-    return (int64_t)d->l.samples.n;
+    if (!d->packing) return (int64_t)d->l.samples.n;
+    struct ft_packs p = rows_of_epoch(d, epoch);
+    const int64_t n = p.n_packs;
+    ft_packs_fini(&p);
+    return n;
 }
 
-int64_t ft_dataset_n_rows(const struct ft_dataset *d) { return (int64_t)d->l.samples.n; }
+int64_t ft_dataset_n_rows(const struct ft_dataset *d) { return d->packs.n_packs; }
 
-static const struct ft_sample *sample_of(const struct ft_dataset *d, int64_t i)
+/* Copies the samples of a row one after another. */
+static void build(const struct ft_dataset *d, int64_t from, int64_t n, struct block *b)
 {
-    FT_ASSERT(i >= 0 && i < (int64_t)d->l.samples.n);
-    return &d->l.samples.v[d->perm[i]];
+    const struct ft_samples *s = &d->l.samples;
+    for (int64_t k = 0; k < n; k++) b->n_tokens += s->v[d->packs.sample[from + k]].n;
+    b->labels = ft_xcalloc((size_t)b->n_tokens + 1, sizeof *b->labels);
+    b->cu = ft_xcalloc((size_t)n + 1, sizeof *b->cu);
+    int32_t *ids = ft_xcalloc((size_t)b->n_tokens + 1, sizeof *ids);
+    for (int64_t k = 0; k < n; k++) {
+        const struct ft_sample *x = &s->v[d->packs.sample[from + k]];
+        memcpy(ids + b->cu[k], s->ids + x->at, (size_t)x->n * sizeof *ids);
+        memcpy(b->labels + b->cu[k], s->labels + x->at, (size_t)x->n * sizeof *b->labels);
+        b->cu[k + 1] = b->cu[k] + x->n;
+        b->n_trained += x->trained;
+    }
+    b->ids = ids;
 }
 
 struct ft_row ft_dataset_row(const struct ft_dataset *d, int64_t i)
 {
-    const struct ft_sample *s = sample_of(d, i);
-    return (struct ft_row){.n_tokens = s->n,
-                           .ids = d->l.samples.ids + s->at,
-                           .labels = d->l.samples.labels + s->at,
-                           .n_segments = 1,
-                           .cu_seqlens = d->cu[d->perm[i]],
-                           .n_trained = s->trained};
+    FT_ASSERT(i >= 0 && i < d->packs.n_packs);
+    const int64_t from = d->packs.start[i], n = d->packs.start[i + 1] - from;
+    if (n == 1) {
+        const int64_t k = d->packs.sample[from];
+        const struct ft_sample *s = &d->l.samples.v[k];
+        return (struct ft_row){.n_tokens = s->n,
+                               .ids = d->l.samples.ids + s->at,
+                               .labels = d->l.samples.labels + s->at,
+                               .n_segments = 1,
+                               .cu_seqlens = d->cu[k],
+                               .n_trained = s->trained};
+    }
+    struct block *b = &d->blocks[i];
+    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&d->lock; /* made rows are a cache: the set itself does not change */
+    pthread_mutex_lock(lock);
+    if (!b->ids) build(d, from, n, b);
+    pthread_mutex_unlock(lock);
+    return (struct ft_row){.n_tokens = b->n_tokens,
+                           .ids = b->ids,
+                           .labels = b->labels,
+                           .n_segments = n,
+                           .cu_seqlens = b->cu,
+                           .n_trained = b->n_trained};
 }
 
-int ft_dataset_row_file(const struct ft_dataset *d, int64_t i) { return sample_of(d, i)->file; }
+int ft_dataset_row_file(const struct ft_dataset *d, int64_t i)
+{
+    FT_ASSERT(i >= 0 && i < d->packs.n_packs);
+    return d->l.samples.v[d->packs.sample[d->packs.start[i]]].file;
+}
+
 size_t ft_dataset_n_files(const struct ft_dataset *d) { return d->l.n_files; }
 const char *ft_dataset_file_name(const struct ft_dataset *d, size_t file) { return file < d->l.n_files ? d->l.names[file] : NULL; }
 struct ft_dataset_facts ft_dataset_facts(const struct ft_dataset *d) { return d->l.facts; }

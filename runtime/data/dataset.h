@@ -13,7 +13,7 @@
 
 struct ft_dataset;
 
-/* One row: n segments (samples) one after another; one segment unless packed. Pointers live as long as the data set. */
+/* One row: n segments (samples) one after another; one segment unless packed. Pointers live until the next ft_dataset_epoch(). */
 struct ft_row {
     int64_t n_tokens;
     const int32_t *ids;    /* (n_tokens) */

@@ -71,8 +71,44 @@ static void one_pass(void **state)
     ft_dataset_close(v);
 }
 
+static void packed_rows(void **state)
+{
+    (void)state;
+    struct ft_data_fields f = fields();
+    f.packing = FT_PACKING_YES, f.shuffle = true;
+    struct ft_dataset *d = open_split(&f, FT_SPLIT_TRAIN), *v = open_split(&f, FT_SPLIT_VALID);
+    for (int64_t epoch = 0; epoch < 2; epoch++) {
+        int64_t tokens = 0, trained = 0, segments = 0;
+        ft_dataset_epoch(d, epoch);
+        assert_int_equal(ft_dataset_rows_of(d, epoch), ft_dataset_n_rows(d));
+        for (int64_t i = 0; i < ft_dataset_n_rows(d); i++) {
+            const struct ft_row r = ft_dataset_row(d, i);
+            assert_true(r.n_tokens <= 256);
+            assert_int_equal(r.cu_seqlens[0], 0);
+            assert_int_equal(r.cu_seqlens[r.n_segments], r.n_tokens);
+            int64_t n = 0;
+            for (int64_t k = 0; k < r.n_segments; k++) {
+                assert_int_equal(r.ids[r.cu_seqlens[k]], 1);
+                assert_int_equal(r.labels[r.cu_seqlens[k]], -100);
+            }
+            for (int64_t k = 0; k < r.n_tokens; k++) n += r.labels[k] != -100;
+            assert_int_equal(n, r.n_trained);
+            tokens += r.n_tokens, trained += n, segments += r.n_segments;
+        }
+        assert_int_equal(tokens, 62752);
+        assert_int_equal(trained, 21931);
+        assert_int_equal(segments, 1864);
+        /* best-fit decreasing: at most 11/9 of the optimum, plus one (Johnson 1973) */
+        printf("%d rows, lower bound %d\n", (int)ft_dataset_n_rows(d), (62752 + 255) / 256);
+        assert_true(9 * ft_dataset_n_rows(d) <= 11 * ((62752 + 255) / 256) + 9);
+    }
+    assert_true(ft_dataset_n_rows(v) < 120);
+    ft_dataset_close(d);
+    ft_dataset_close(v);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_pass)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_pass), cmocka_unit_test(packed_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
