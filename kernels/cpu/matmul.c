@@ -6,6 +6,9 @@
  * and none narrower than LEAST. */
 enum { TILE_WORK = 32 << 20, MOST = 128, LEAST = 48 };
 
+/* bf16 operands are widened this many of k at a time, so that a worker's scratch does not grow with the vocabulary. */
+enum { K_BLOCK = 512 };
+
 struct job {
     struct ft_kctx *k;
     const struct ft_gemm *g;
@@ -18,16 +21,29 @@ static void widen_block(const uint16_t *x, int64_t ld_x, int64_t rows, int64_t c
     for (int64_t i = 0; i < rows; i++) widen(x + i * ld_x, cols, y + i * cols);
 }
 
-/* Operand block as floats: (m0,m) x (0,k) of op(A); *ld_out its leading dimension as stored. */
-static const float *block(enum ft_dtype t, const void *x, int64_t ld_x, bool trans, int64_t m0, int64_t m, int64_t k, float *tmp,
-                          int64_t *ld_out)
+/* Rows [m0,m0+m), columns [k0,k0+k) of op(X), widened: as stored, dense. */
+static void widen_part(const void *x, int64_t ld_x, bool trans, int64_t m0, int64_t m, int64_t k0, int64_t k, float *out)
 {
-    const int64_t at = trans ? m0 : m0 * ld_x;
-    *ld_out = ld_x;
-    if (t == FT_F32) return (const float *)x + at;
-    widen_block((const uint16_t *)x + at, ld_x, trans ? k : m, trans ? m : k, tmp);
-    *ld_out = trans ? m : k;
-    return tmp;
+    if (trans) widen_block((const uint16_t *)x + k0 * ld_x + m0, ld_x, k, m, out);
+    else widen_block((const uint16_t *)x + m0 * ld_x + k0, ld_x, m, k, out);
+}
+
+/* c (m,n) = [c +] the term's product for rows i0.. and columns j0.. */
+static void add_term(const struct job *w, const struct ft_gemm_term *x, int64_t i0, int64_t m, int64_t j0, int64_t n, bool add,
+                     float *c, int64_t ldc, float *tmp)
+{
+    if (w->g->ab_type == FT_F32) {
+        const float *a = (const float *)x->a + (x->ta ? i0 : i0 * x->lda), *b = (const float *)x->b + (x->tb ? j0 * x->ldb : j0);
+        ft_cpu_sgemm(w->k, x->ta, x->tb, m, n, x->k, 1, a, x->lda, b, x->ldb, add, c, ldc);
+        return;
+    }
+    float *a = tmp, *b = tmp + m * K_BLOCK;
+    for (int64_t k0 = 0; k0 < x->k; k0 += K_BLOCK) {
+        const int64_t k = min64(K_BLOCK, x->k - k0);
+        widen_part(x->a, x->lda, x->ta, i0, m, k0, k, a);
+        widen_part(x->b, x->ldb, !x->tb, j0, n, k0, k, b);
+        ft_cpu_sgemm(w->k, x->ta, x->tb, m, n, k, 1, a, x->ta ? m : k, b, x->tb ? k : n, add || k0 > 0, c, ldc);
+    }
 }
 
 static void start_tile(const struct ft_gemm *g, int64_t i0, int64_t m, int64_t j0, int64_t n, float *c, int64_t ldc, float *tmp)
@@ -59,13 +75,7 @@ static void tile(void *arg, int64_t piece, void *scratch)
     }
     const bool begun = g->add || g->bias;
     if (begun) start_tile(g, i0, m, j0, n, c, ldc, tmp);
-    for (int t = 0; t < g->n_terms; t++) {
-        const struct ft_gemm_term *x = &g->term[t];
-        int64_t lda, ldb;
-        const float *a = block(g->ab_type, x->a, x->lda, x->ta, i0, m, x->k, tmp, &lda);
-        const float *b = block(g->ab_type, x->b, x->ldb, !x->tb, j0, n, x->k, g->ab_type == FT_F32 ? NULL : tmp + m * x->k, &ldb);
-        ft_cpu_sgemm(w->k, x->ta, x->tb, m, n, x->k, 1, a, lda, b, ldb, begun || t > 0, c, ldc);
-    }
+    for (int t = 0; t < g->n_terms; t++) add_term(w, &g->term[t], i0, m, j0, n, begun || t > 0, c, ldc, tmp);
     if (g->c_type != FT_F32)
         for (int64_t i = 0; i < m; i++) narrow(c + i * n, n, (uint16_t *)g->c + (i0 + i) * g->ldc + j0);
 }
@@ -94,13 +104,10 @@ void ISA(gemm)(struct ft_kctx *k, const struct ft_gemm *g)
 {
     if (g->m <= 0 || g->n <= 0) return;
     struct job w = {.k = k, .g = g};
-    int64_t most = 0, sum = 0, scratch = 0;
-    for (int t = 0; t < g->n_terms; t++) {
-        most = max64(most, g->term[t].k);
-        sum += g->term[t].k;
-    }
+    int64_t sum = 0, scratch = 0;
+    for (int t = 0; t < g->n_terms; t++) sum += g->term[t].k;
     cut(&w, g->m, g->n, sum);
     if (g->c_type != FT_F32) scratch += w.tm * w.tn;
-    if (g->ab_type != FT_F32) scratch += (w.tm + w.tn) * max64(most, 1);
+    if (g->ab_type != FT_F32) scratch += (w.tm + w.tn) * K_BLOCK;
     ft_cpu_parallel(k, w.nm * w.nn, scratch * (int64_t)sizeof(float), tile, &w);
 }

@@ -36,7 +36,8 @@ static void one(const struct ft_kernels *o, struct ft_kctx *k, enum ft_dtype t, 
 
 static void shapes(const struct ft_kernels *o, struct ft_kctx *k)
 {
-    static const int64_t s[][3] = {{1, 1, 1}, {3, 5, 7}, {17, 33, 6}, {64, 64, 64}, {200, 391, 5}, {2, 800, 13}, {401, 3, 9}};
+    static const int64_t s[][3] = {{1, 1, 1},     {3, 5, 7},    {17, 33, 6}, {64, 64, 64},
+                                   {200, 391, 5}, {2, 800, 13}, {401, 3, 9}, {5, 37, 1100}};
     for (size_t i = 0; i < sizeof s / sizeof *s; i++)
         for (int form = 0; form < 3; form++) {
             one(o, k, FT_F32, FT_F32, s[i][0], s[i][1], s[i][2], form, i % 2, form == 1, 1);
