@@ -274,6 +274,11 @@ static enum ft_code check_sizes(const struct reader *r, const struct ft_model_co
     if (c->D == 0)
         return ft_fail(r->err, FT_CONFIG, "'%s': hidden size %lld is not a multiple of %lld heads, and head_dim is not given",
                        r->path, (long long)c->h, (long long)c->H);
+    const double q = (double)c->H * (double)c->D, kv = (double)c->K * (double)c->D;
+    const double params = (double)c->h *
+                          (2.0 * (double)c->V + (double)c->max_positions + (double)c->L * (2 * q + 2 * kv + 3.0 * (double)c->f));
+    if (params > 1e15 || q > 1e9) /* products of sizes stay far inside 64 bit */
+        return ft_fail(r->err, FT_CONFIG, "'%s': these sizes make a model of %.3g parameters", r->path, params);
     if (c->eps <= 0) return ft_fail(r->err, FT_CONFIG, "'%s': the epsilon of the norms is 0", r->path);
     return FT_OK;
 }

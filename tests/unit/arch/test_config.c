@@ -168,6 +168,8 @@ static void refusals(void **state)
         {"{" LLAMA ",\"rms_norm_eps\":\"x\"}", FT_CONFIG, "rms_norm_eps = \"x\" is not a number"},
         {"{" LLAMA ",\"head_dim\":0}", FT_CONFIG, "head_dim = 0 is not a size"},
         {"{" LLAMA ",\"num_key_value_heads\":3}", FT_CONFIG, "8 heads are not a multiple of 3 kv heads"},
+        {"{\"model_type\":\"llama\",\"hidden_size\":2147483646,\"num_attention_heads\":2147483646,\"head_dim\":2147483646}",
+         FT_CONFIG, "these sizes make a model of"},
         {"{" LLAMA ",\"head_dim\":5}", FT_CONFIG, "even head size"},
         {"{" LLAMA ",\"attention_dropout\":1}", FT_CONFIG, "attention_dropout = 1 is not in [0, 1)"},
         {"{" LLAMA ",\"tie_word_embeddings\":1}", FT_CONFIG, "tie_word_embeddings = 1 is not true or false"},
