@@ -90,8 +90,8 @@ static void write_env(const struct writing *x, const struct ft_env_list *env)
 {
     for (size_t i = 0; i < env->n; i++) {
         const struct ft_env *e = &env->v[i];
-        bool taken = strstr(e->raw, "${") != NULL; /* or a literal $${, which reads back the same */
-        ft_buf_addf(x->out, "%s = ", e->name);
+        bool taken = strstr(e->raw, "${") != NULL;                       /* or a literal $${, which reads back the same */
+        ft_buf_addf(x->out, *e->name == '[' ? "%s=" : "%s = ", e->name); /* "[x] = 1" would be a header */
         if ((e->secret && taken) || !fits_line(e->value)) {
             ft_buf_adds(x->out, e->raw);
         } else {
