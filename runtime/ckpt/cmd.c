@@ -94,7 +94,14 @@ int ft_ckpt_command(int argc, char **argv, FILE *out, FILE *err)
         free(c.words);
         return rc;
     }
-    ft_fail(&e, FT_USAGE, "'%s' is no verb of fttrain ckpt", verb);
+    if (!strcmp(verb, "--help") || !strcmp(verb, "-h")) {
+        fputs("fttrain ckpt: look at, check, compare and remove checkpoints\n\n", out);
+        for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+            fprintf(out, "  fttrain ckpt %-7s%-16s%s\n", verbs[i].command.name, verbs[i].command.usage, verbs[i].command.summary);
+        return 0;
+    }
+    if (*verb) ft_fail(&e, FT_USAGE, "'%s' is no verb of fttrain ckpt", verb);
+    else ft_fail(&e, FT_USAGE, "fttrain ckpt wants a verb");
     ft_fix(&e, "use ls, verify, diff or prune");
     return usage(err, &e);
 }

@@ -4,6 +4,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "runtime/ckpt/ckpt.h"
 #include "runtime/data/data_cmd.h"
 #include "runtime/train/cli.h"
 
@@ -57,6 +58,12 @@ static int data_main(const struct ft_command *self, int argc, char **argv)
     return ft_data_main(argc, argv);
 }
 
+static int ckpt_main(const struct ft_command *self, int argc, char **argv)
+{
+    (void)self;
+    return ft_ckpt_command(argc - 1, argv + 1, stdout, stderr);
+}
+
 static const struct ft_command commands[] = {
     {"train", "[JOB.ini…] [--set SECTION.KEY=VALUE]…", "run one rank of a job (the word may be left out)",
      "Without files the job is read from FT_JOB. The rank's place comes from the environment: ftlaunch's, torchrun's, SLURM_*, "
@@ -72,6 +79,8 @@ static const struct ft_command commands[] = {
      NULL, 0, true, data_main},
     {"model", "info FOLDER… | export RUN|CHECKPOINT|FOLDER -o DIR", "model folders", NULL, model_options, N(model_options), false,
      ft_model_main},
+    {"ckpt", "ls DIR | verify PATH… | diff A B [-v] | prune DIR --keep N", "look at, check, compare and remove checkpoints", NULL,
+     NULL, 0, true, ckpt_main},
 };
 
 static void print_help(FILE *out)
