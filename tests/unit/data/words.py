@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""words.py BIN: `fttrain data encode|decode|render|check|show` on the golden sets and on small jobs. Standard library only."""
+import gzip, json, os, subprocess, sys, tempfile
+
+BIN, SRC = sys.argv[1], os.environ["FT_SOURCE"]
+GOLD, LAPTOP = f"{SRC}/tests/golden", f"{SRC}/examples/01_laptop"
+count = 0
+
+
+def data(*args, text=None, status=0):
+    p = subprocess.run([f"{BIN}/fttrain", "data", *args], input=text, capture_output=True, text=True, timeout=120)
+    if p.returncode != status:
+        sys.exit(f"fttrain data {' '.join(args)}: status {p.returncode} instead of {status}\n{p.stdout[-500:]}{p.stderr[-1500:]}")
+    return p
+
+
+def need(what, condition):
+    global count
+    count += 1
+    if not condition:
+        sys.exit(f"FAILED: {what}")
+
+
+def lines(rows):
+    return "".join(json.dumps(r) + "\n" for r in rows)
+
+
+def objects(p):
+    return [json.loads(l) for l in p.stdout.splitlines()]
+
+
+with tempfile.TemporaryDirectory() as w:
+    tok = f"{w}/tokenizer.json"
+    open(tok, "wb").write(gzip.open(f"{GOLD}/tok/files/gpt2.tokenizer.json.gz").read())
+    rows = [json.loads(l) for l in open(f"{GOLD}/tok/gpt2.jsonl")]
+    out = objects(data("encode", "--model", tok, "--no-special", text=lines({"text": r["text"]} for r in rows)))
+    need("ids of every text", [o["ids"] for o in out] == [r["ids_ns"] for r in rows])
+    back = objects(data("decode", "--model", w, text=lines({"ids": r["ids_ns"]} for r in rows)))
+    need("texts of all ids", [b["text"] for b in back] == [r.get("decoded", r["text"]) for r in rows])
+    need("one text", objects(data("encode", "--model", tok, "--text", "Hello world"))[0]["ids"] == [15496, 995])
+    p = data("encode", "--model", tok, text='{"text":"a"}\n{"txt":1}\nx\n', status=2)
+    need("faults with their lines", "(stdin):2:1: missing-field" in p.stderr and "(stdin):3:1: json" in p.stderr and len(p.stdout.splitlines()) == 1)
+    need("ids that do not exist", "bad-id" in data("decode", "--model", tok, text='{"ids":[99999]}\n', status=2).stderr)
+    need("no vocabulary named", "--model" in data("encode", status=2).stderr)
+    need("a word that does not exist", "did you mean 'encode'" in data("encod", status=2).stderr)
+
+    cases = json.load(open(f"{GOLD}/chat/cases.json"))
+    for r in (json.loads(l) for l in open(f"{GOLD}/chat/rendered.jsonl")):
+        if r["template"] not in ("llama3.1:8b", "qwen3-coder:30b", "phi4-reasoning:14b", "firefunction-v2:70b"):
+            continue
+        names = list(r["results"])
+        sets = [x for k, v in cases["globals"].items() for x in ("--set", f"{k}={json.dumps(v)}")]
+        out = objects(data("render", "--template", f"{GOLD}/chat/{r['file']}", *sets, "--set", 'template_date="2026-11-30"', text=lines(cases["cases"][n] for n in names)))
+        need(f"renderings of {r['template']}", all(("error" in o) if "error" in r["results"][n] else o["text"] == r["results"][n]["out"] for n, o in zip(names, out)))
+    open(f"{w}/bad.jinja", "w").write("a\n{% include 'x' %}")
+    need("a statement that is refused with its line", "line 2" in data("render", "--template", f"{w}/bad.jinja", text="{}\n", status=2).stderr)
+    chat = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}]}
+    o = objects(data("render", "--model", f"{LAPTOP}/model", "--spans", text=lines([chat])))[0]
+    need("spans", o["text"][o["spans"][0]["content"][0]:o["spans"][0]["content"][1]] == "Yes")
+
+    job = f"{w}/job.ini"
+    open(job, "w").write(f"[model]\npath = {LAPTOP}/model\n[data]\ntrain = {LAPTOP}/data/train.jsonl\nvalid = {LAPTOP}/data/valid.jsonl\nseq_len = 256\n")
+    text = data("check", job).stdout
+    need("the figures of the laptop example", "tokens: 62752, trained 21931" in text and "trained in 1864 of 1864 answers" in text)
+    facts = json.loads(data("check", job, "--json").stdout)
+    need("the same as JSON", [s["trained_tokens"] for s in facts["splits"]] == [21931, 1367] and facts["faults"] == [] and facts["error"] is None)
+    open(f"{w}/dirty.jsonl", "w").write(lines([chat]) + '{"messages":[]}\n{"messages":[{"role":"user","content":"a"}]}\n')
+    p = data("check", job, "--set", f"data.train={w}/dirty.jsonl", status=2)
+    need("all faults", f"{w}/dirty.jsonl:2:13: empty-messages" in p.stderr and f"{w}/dirty.jsonl:3:22: last-not-assistant" in p.stderr and "2 faulty records" in p.stderr)
+    p = data("check", job, "--set", f"data.train={w}/dirty.jsonl", "--set", "data.bad_records=skip:2")
+    need("skipped records are listed", "warning: empty-messages" in p.stderr and "2 faulty" in p.stdout)
+    need("a wrong job", data("check", job, "--set", "data.trian=x", status=2).stderr.count("train") > 0)
+    p = data("show", job, "-n", "1")
+    need("trained parts are marked", "⟦The plural of technique is techniques.<|im_end|>⟧" in p.stdout)
+    need("one record", "17, 18, 19, 20, 21." in data("show", job, "--record", "train.jsonl:3").stdout)
+    need("a record that is not there", "no record" in data("show", job, "--record", "train.jsonl:99999", status=2).stderr)
+    need("one pack", "samples" in data("show", job, "--pack", "0", "--tokens").stdout)
+    need("lengths", "tokens of 1864 samples" in data("show", job, "--lengths").stdout)
+print(f"{count} checks passed")
