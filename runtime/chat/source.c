@@ -165,6 +165,7 @@ static enum ft_code compile_all(struct search *s, struct ft_chat_source *out)
         rc = ft_template_compile("tool_use", ft_buf_str(&s->tools.s), s->tools.s.n, &out->tools, s->err);
     ft_sha256(ft_buf_str(&s->first.s), s->first.s.n, sha);
     ft_hex(sha, sizeof sha, out->sha256);
+    out->text = ft_xstrdup(ft_buf_str(&s->first.s));
     out->origin = ft_xstrdup(ft_buf_str(&s->first.origin));
     if (s->second.found &&
         (s->second.s.n != s->first.s.n || memcmp(ft_buf_str(&s->second.s), ft_buf_str(&s->first.s), s->first.s.n) != 0)) {
@@ -200,6 +201,7 @@ void ft_chat_source_fini(struct ft_chat_source *s)
 {
     ft_template_destroy(s->plain);
     ft_template_destroy(s->tools);
+    free(s->text);
     free(s->origin);
     free(s->warning);
     free(s->bos);

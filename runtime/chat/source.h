@@ -11,7 +11,8 @@
 struct ft_chat_source {
     struct ft_template *plain, *tools; /* tools NULL: plain serves both; plain NULL: there is no template */
     char *origin;                      /* "DIR/tokenizer_config.json: chat_template" */
-    char sha256[65];                   /* of the plain template's text */
+    char *text;                        /* of the plain template (it goes into exported folders); NULL with plain */
+    char sha256[65];                   /* of that text */
     char *warning;                     /* two sources that differ; NULL */
     char *bos, *eos, *unk, *pad;       /* NULL: not named */
 };

@@ -178,6 +178,7 @@ static void describe(struct ft_trainer *t)
     r->base_path = j->model.path;
     r->config_sha256 = hash_of(t, "config.json");
     r->tokenizer_sha256 = hash_of(t, "tokenizer.json");
+    r->template_sha256 = u->template_sha256;
     r->dropout = s->dropout;
     r->n_dropout = 3;
     r->beta1 = j->train.beta1;

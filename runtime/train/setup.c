@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "runtime/chat/source.h"
 #include "runtime/train/watch.h"
 
 void ft_setup_init(struct ft_setup *s, const struct ft_job_config *job, const struct ft_job_layout *layout, int rank)
@@ -135,6 +136,20 @@ static struct ft_dataset *open_split(struct ft_setup *s, enum ft_split split, co
     return d;
 }
 
+/* The text itself goes into the export; data has used it already, so it is there and compiles. */
+static void find_template(struct ft_setup *s)
+{
+    const int format = s->job->data.format;
+    struct ft_chat_source c;
+    if (format == FT_FORMAT_TOKENS || format == FT_FORMAT_TEXT) return;
+    if (ft_chat_source_load(s->job->model.path, s->job->data.template_ ? s->job->data.template_ : "auto", &c, NULL)) return;
+    if (c.text) {
+        s->template_text = ft_arena_strdup(s->arena, c.text);
+        s->template_sha256 = ft_arena_strdup(s->arena, c.sha256);
+    }
+    ft_chat_source_fini(&c);
+}
+
 static void count_updates(struct ft_setup *s)
 {
     const struct ft_train_fields *t = &s->job->train;
@@ -161,6 +176,7 @@ void ft_setup_data(struct ft_setup *s, struct ft_faults *faults)
                      "no token of the training data is trained: there is nothing to learn");
         return;
     }
+    find_template(s);
     count_updates(s);
 }
 
@@ -175,7 +191,14 @@ void ft_setup_warn(const struct ft_setup *s, struct ft_faults *faults)
                                      .epochs = t->epochs,
                                      .records = ft_dataset_facts(s->train).records};
     struct ft_buf b = {0};
-    if (ft_watch_before_start(&w, &b)) add_lines(s, faults, FT_SEV_WARNING, FT_JOB_TRAIN, "lr", ft_buf_str(&b));
+    (void)ft_watch_before_start(&w, &b);
+    for (char *line = b.data, *next; line && *line; line = next) {
+        next = line + strcspn(line, "\n");
+        if (*next) *next++ = 0;
+        char *colon = strchr(line, ':');
+        *colon = 0;
+        ft_job_fault(s->job, faults, FT_SEV_WARNING, FT_JOB_TRAIN, line, "%s", colon + 2);
+    }
     ft_buf_fini(&b);
 }
 

@@ -33,7 +33,8 @@ struct ft_setup {
 
     struct ft_import *import;
 
-    struct ft_dataset *train, *valid, *general; /* NULL: not named */
+    struct ft_dataset *train, *valid, *general;  /* NULL: not named */
+    const char *template_text, *template_sha256; /* the chat template that records go through; NULL: none */
     int64_t n_updates;
     struct ft_schedule schedule;
 };

@@ -32,85 +32,6 @@ enum ft_code ft_agree(struct ft_comm *comm, enum ft_code own, struct ft_err *err
 
 /* ---- before the first update ---- */
 
-static enum ft_code pool(struct ft_trainer *t, int64_t bytes, const char *what, void **out, struct ft_err *err)
-{
-    enum ft_code code = ft_device_alloc(t->o.device, bytes ? bytes : 1, what, "[train] micro_batch", out, err);
-    if (!code) memset(*out, 0, (size_t)bytes); /* on the CPU: zeros are m and v at the start, and padding */
-    return code;
-}
-
-static enum ft_code make_pools(struct ft_trainer *t, struct ft_err *err)
-{
-    const struct ft_memory *m = &t->s->memory;
-    const struct {
-        const char *what;
-        int64_t bytes;
-        void *at;
-    } pools[] = {{"weights", m->weights, &t->weights},
-                 {"gradients", m->gradients, &t->grads},
-                 {"masters", m->master, &t->master},
-                 {"first moments", m->moments / 2, &t->m},
-                 {"second moments", m->moments / 2, &t->v}};
-    enum ft_code code = FT_OK;
-    for (size_t i = 0; !code && i < sizeof pools / sizeof *pools; i++) {
-        void *p = NULL;
-        if (pools[i].bytes || pools[i].at == &t->m || pools[i].at == &t->v) code = pool(t, pools[i].bytes, pools[i].what, &p, err);
-        memcpy(pools[i].at, &p, sizeof p);
-    }
-    return code;
-}
-
-static void wire(struct ft_trainer *t)
-{
-    const struct ft_train_fields *f = &t->s->job->train;
-    t->sync = (struct ft_gradsync){.buckets = &t->s->buckets,
-                                   .comm = t->o.comm,
-                                   .weights = t->weights,
-                                   .weight_type = t->s->options.compute,
-                                   .grads = t->grads};
-    t->optim = (struct ft_optimizer){.kernels = t->o.device->kernels,
-                                     .kctx = t->o.device->kctx,
-                                     .buckets = &t->s->buckets,
-                                     .params = t->s->rows,
-                                     .tensor_rank = t->s->options.tensor_rank,
-                                     .beta1 = f->beta1,
-                                     .beta2 = f->beta2,
-                                     .eps = f->eps,
-                                     .weight_decay = f->weight_decay,
-                                     .weights = t->weights,
-                                     .weight_type = t->s->options.compute,
-                                     .grads = t->grads,
-                                     .master = t->master,
-                                     .m = t->m,
-                                     .v = t->v};
-    t->offsets = ft_arena_array(t->s->arena, t->s->n_rows + 1, sizeof *t->offsets);
-    for (size_t i = 0; i < t->s->n_rows; i++) t->offsets[i] = t->s->buckets.place[i].start;
-    ft_model_bind(t->model, t->weights, t->grads, t->offsets);
-}
-
-/* Each data rank reads its own pieces; the rest comes over the data group. */
-static enum ft_code read_weights(struct ft_trainer *t, struct ft_err *err)
-{
-    enum ft_code code = FT_OK;
-    for (size_t i = 0; !code && i < t->s->buckets.n_pieces; i++) {
-        const struct ft_piece *p = &t->s->buckets.pieces[i];
-        code = ft_import_read(t->s->import, &t->s->rows[p->param], p->from, p->to, ft_optimizer_masters(&t->optim, p), err);
-        if (!code) ft_optimizer_round(&t->optim, p);
-    }
-    return code;
-}
-
-static enum ft_code prepare(struct ft_trainer *t, struct ft_err *err)
-{
-    t->s->options.device = t->o.device;
-    t->s->options.comm = t->o.comm;
-    enum ft_code code = ft_model_create(&t->s->options, &t->model, err);
-    if (!code) code = make_pools(t, err);
-    if (code) return code;
-    wire(t);
-    return read_weights(t, err);
-}
-
 static enum ft_code open_metrics(struct ft_trainer *t, struct ft_err *err)
 {
     if (!ft_trainer_speaks(t)) return FT_OK;
@@ -129,10 +50,11 @@ enum ft_code ft_trainer_create(const struct ft_trainer_options *o, struct ft_tra
     t->metrics.fd = -1;
     t->evaluated_at = -1;
     t->memory_before = ft_memory_resident();
-    enum ft_code code = prepare(t, err);
+    enum ft_code code = ft_trainer_prepare(t, err);
     code = ft_agree(o->comm, code, err);
     if (!code) code = ft_gradsync_gather(&t->sync, err);
     if (!code) code = ft_agree(o->comm, ft_saving_open(t, err), err);
+    if (!code) code = ft_agree(o->comm, ft_trainer_test_packing(t, err), err);
     if (!code) code = ft_agree(o->comm, open_metrics(t, err), err);
     if (code) {
         ft_trainer_destroy(t);
@@ -324,6 +246,7 @@ static enum ft_code export_model(struct ft_trainer *t, struct ft_err *err)
                                     .base = t->s->import,
                                     .dtype = types[f->dtype],
                                     .terminator_id = ft_dataset_facts(t->s->train).terminator_id,
+                                    .chat_template = t->s->template_text,
                                     .fetch = fetch,
                                     .ctx = &source};
         code = ft_export_full(&e, err);

@@ -1,4 +1,5 @@
-/* The inside of a trainer, shared by its three files: trainer.c (life and loop), update.c (one update), evaluation.c. */
+/* The inside of a trainer, shared by its files: prepare.c, trainer.c (life and loop), update.c (one update), evaluation.c,
+ * saving.c. */
 #ifndef FT_RUNTIME_TRAIN_TRAINER_STATE_H
 #define FT_RUNTIME_TRAIN_TRAINER_STATE_H
 
@@ -48,6 +49,11 @@ struct ft_update_done {
     double step_ms, data_ms, comm_ms;
     int64_t mem;
 };
+
+/* Model, pools and the weights of the folder: this rank's own pieces, the rest is not yet gathered. No collective. */
+enum ft_code ft_trainer_prepare(struct ft_trainer *t, struct ft_err *err) FT_MUST_CHECK;
+/* The first start of a run with packing proves on its model and device that packing changes nothing. Result: RUN_DIR/packing.json */
+enum ft_code ft_trainer_test_packing(struct ft_trainer *t, struct ft_err *err) FT_MUST_CHECK;
 
 /* The next update of this rank's part of the rows. FT_END_WATCH in *end and an error when loss or norm is not finite: nothing was
  * applied then. */

@@ -79,28 +79,30 @@ size_t ft_watch_before_start(const struct ft_watch_start *s, struct ft_buf *out)
 {
     size_t n = 0;
     if (!s->adapters && s->warmup == 0 && s->lr > 5e-5) {
-        ft_buf_addf(out,
-                    "full training with lr = %g and no warm-up: the first updates may undo what the model knows (warmup = 3%%, lr "
-                    "= 1e-5)\n",
-                    s->lr);
+        ft_buf_addf(
+            out,
+            "lr: full training with lr = %g and no warm-up: the first updates may undo what the model knows (warmup = 3%%, lr "
+            "= 1e-5)\n",
+            s->lr);
         n++;
     }
     if (s->adapters && (s->lr > 1e-3 || s->lr < 1e-5)) {
-        ft_buf_addf(out, "adapters with lr = %g: usual is 1e-4 to 1e-3\n", s->lr);
+        ft_buf_addf(out, "lr: adapters with lr = %g: usual is 1e-4 to 1e-3\n", s->lr);
         n++;
     }
     if (s->warmup * 5 > s->n_updates) {
-        ft_buf_addf(out, "the warm-up takes %lld of %lld updates, more than 20%%\n", (long long)s->warmup, (long long)s->n_updates);
+        ft_buf_addf(out, "warmup: the warm-up takes %lld of %lld updates, more than 20%%\n", (long long)s->warmup,
+                    (long long)s->n_updates);
         n++;
     }
     if (s->n_updates < 20) {
-        ft_buf_addf(out, "only %lld updates in all: a smaller global_batch or more epochs give the model more of them\n",
+        ft_buf_addf(out, "steps: only %lld updates in all: a smaller global_batch or more epochs give the model more of them\n",
                     (long long)s->n_updates);
         n++;
     }
     if (s->epochs > 5 && s->records < 1000) {
-        ft_buf_addf(out, "%lld epochs over %lld records: the model is likely to learn them by heart\n", (long long)s->epochs,
-                    (long long)s->records);
+        ft_buf_addf(out, "epochs: %lld epochs over %lld records: the model is likely to learn them by heart\n",
+                    (long long)s->epochs, (long long)s->records);
         n++;
     }
     return n;

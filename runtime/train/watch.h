@@ -32,7 +32,8 @@ struct ft_watch_start {
     double lr;
     int64_t warmup, n_updates, epochs, records; /* epochs 0: given by steps */
 };
-/* Sentences to warn with before update 1, one a line, appended to out; returns their number. */
+/* Sentences to warn with before update 1, one a line, appended to out, each behind the key of [train] it is about ("lr: …"); returns
+ * their number. */
 size_t ft_watch_before_start(const struct ft_watch_start *s, struct ft_buf *out);
 
 /* Evaluation: what is best, when to stop (runtime maths, section 15). Kept in checkpoints. */

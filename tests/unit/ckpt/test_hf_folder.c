@@ -406,6 +406,7 @@ static void export_changes_only_what_it_must(void **state)
     put_text(dir, "tokenizer.json", "{\"any\": \"bytes\"}");
     put_text(dir, "LICENSE.txt", "mine");
     put_text(dir, "README.md", "not copied");
+    put_text(dir, "tokenizer_config.json", "{\"a\": 1, \"chat_template\": \"{{ y }}\", \"b\": 2}");
     struct opened o;
     struct ft_err err;
     assert_int_equal(open_folder(&o, dir, &err), FT_OK);
@@ -431,6 +432,10 @@ static void export_changes_only_what_it_must(void **state)
     ft_buf_addf(&p, "%s/chat_template.jinja", out.data);
     assert_int_equal(ft_read_file(p.data, 10000, &b, &err), FT_OK);
     assert_string_equal(b.data, "{{ x }}");
+    ft_buf_clear(&p);
+    ft_buf_addf(&p, "%s/tokenizer_config.json", out.data);
+    assert_int_equal(ft_read_file(p.data, 10000, &b, &err), FT_OK);
+    assert_string_equal(b.data, "{\"a\": 1, \"chat_template\": \"{{ x }}\", \"b\": 2}");
     same_file(dir, out.data, "tokenizer.json");
     same_file(dir, out.data, "LICENSE.txt");
     ft_buf_clear(&p);
