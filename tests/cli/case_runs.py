@@ -73,7 +73,8 @@ while step < 6:
     step += 1
     time.sleep(0.05)
     p.write("%d\n" % step)
-    open(path, "w").write(str(step))
+    open(path + ".new", "w").write(str(step))
+    os.replace(path + ".new", path)
     p.write("saved %d\n" % step)
     if step == 3 and os.environ["FT_RESTART"] == "0" and os.environ["RANK"] == "1": sys.exit(5)
     if os.environ["FT_RESTART"] == "0": time.sleep(0.3)
@@ -103,4 +104,53 @@ check("continue: offset of the log", [e["log_offset"] for e in started] == [0, l
 check("continue: ends with 0", events[-1]["ev"] == "run_end" and events[-1]["status"] == 0)
 check("ps: done", ps(r)[first]["state"] == "done")
 check("ps: step", ps(r)[first]["step"] >= 1)
+
+# report: one page that loads nothing from elsewhere, its elements in balance, text of ranks escaped
+import html.parser
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.broken, self.seen = [], [], {}
+
+    def handle_starttag(self, tag, attrs):
+        self.seen[tag] = self.seen.get(tag, 0) + 1
+        self.broken += [a for a in attrs if a[0] in ("src", "href")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen[tag] = self.seen.get(tag, 0) + 1
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.broken.append(tag)
+
+
+def page(data):
+    p = Page()
+    p.feed(data.decode("utf8"))
+    check("report: a sound page", not p.broken and not p.open, p.broken[:5], p.open[:5])
+    return p
+
+
+with open(os.path.join(run, "metrics.jsonl"), "w") as f:
+    for i in range(1, 2001):
+        f.write(json.dumps({"step": i, "loss": 5.0 / i, "lr": 1e-3, "grad_norm": None if i == 7 else 1.0, "tokens_per_s": 1000 + i}) + "\n")
+    f.write(json.dumps({"step": 2000, "eval": "valid", "loss": 0.5}) + "\n")
+done = tool(r, "report", first)
+check("report: status, path", done.returncode == 0 and done.stdout.decode().strip() == os.path.join(os.path.realpath(run), "report.html"), done)
+with open(os.path.join(run, "report.html"), "rb") as f:
+    data = f.read()
+p = page(data)
+check("report: curves", p.seen.get("svg") == 5 and p.seen.get("polyline") == 5, p.seen)
+check("report: what ran", first.encode() in data and b"run_end" in data and b"--set env.EXTRA=two" in data)
+check("report: bounded", len(data) < 200000, len(data))
+bad = Run(shell('echo "<script>alert(1)</script> & \\"x\\"" >&2; exit 4'), n=2, folder=folder, files=["job.ini"])
+bad.wait(20)
+done = tool(r, "report", bad.id, first, "-o", "-")
+page(done.stdout)
+check("report: several, text escaped", done.returncode == 0 and b"<script>" not in done.stdout and b"&lt;script&gt;" in done.stdout and b"exit status 4" in done.stdout)
+check("report: of none", tool(r, "report", "nothing").returncode == 2 and tool(r, "report").returncode == 2)
 finish()
