@@ -189,7 +189,7 @@ static void make_job(struct ft_head *h)
                               .n_ranks = p->world,
                               .rank_node = h->rank_node,
                               .grace = l->grace,
-                              .reach_timeout = h->config->ssh.timeout,
+                              .reach_timeout = h->config->ssh.timeout + FT_SEC, /* the transport's own deadline comes first */
                               .hang_timeout = l->hang_timeout,
                               .restarts = (int)l->restarts,
                               .restart_window = l->restart_window,
@@ -266,7 +266,11 @@ static void destroy(struct ft_head *h)
 {
     ft_ctl_close(&h->ctl);
     if (h->ops && h->transport) h->ops->close(h->transport);
-    for (size_t n = 0; n < h->plan->n_nodes; n++) ft_wire_fini(&h->nodes[n].wire);
+    ft_head_meet_end(h);
+    for (size_t n = 0; n < h->plan->n_nodes; n++) {
+        ft_wire_fini(&h->nodes[n].wire);
+        free(h->nodes[n].fail_reason);
+    }
     for (int r = 0; r < h->plan->world; r++) {
         free(h->ranks[r].last);
         free(h->ranks[r].evidence);

@@ -4,6 +4,7 @@
  *   head.c        loop, timers, signals, start and end
  *   head_link.c   streams: frames of the agents, heartbeats, clocks, credit
  *   head_job.c    what is sent: JOB, GO, STOP …; the machine's actions
+ *   head_meet.c   where the ranks meet
  *   head_say.c    what people and events.jsonl are told
  *   head_end.c    the failure block and the last lines
  *   head_input.c  stdin of ranks
@@ -54,6 +55,8 @@ struct ft_head_node {
     int n_clock;
     char hostname[256], boot[64], build[32];
     uint64_t netns;
+    const char *fail_phase; /* not reached: where, and why (heap) */
+    char *fail_reason;
 };
 
 struct ft_head_rank {
@@ -95,8 +98,9 @@ struct ft_head {
     int master_port;
     bool finished, quiet, epipe_said, file_error_said, progress_shown;
     int status;
-    int probe_id;
-    char refused[4096]; /* reasons why nodes are not ready */
+    struct ft_meet *meet; /* finding the address; NULL before */
+    int n_lost;           /* nodes lost in this attempt; refused has the reason of the first */
+    char refused[4096];   /* reasons why nodes are not ready */
     int refused_status;
     unsigned n_killed, n_kept;
     int64_t stopped_at; /* when the last rank ended while stopping */
@@ -123,6 +127,11 @@ int64_t ft_head_time(const struct ft_head *h, int node, int64_t t_node, int64_t 
 
 /* head_job.c */
 void ft_head_act(struct ft_head *h, const struct ft_job_action *a);
+
+/* head_meet.c: MASTER_ADDR and MASTER_PORT, by evidence */
+void ft_head_meet_start(struct ft_head *h);
+void ft_head_meet_result(struct ft_head *h, int node, const struct ft_msg *m);
+void ft_head_meet_end(struct ft_head *h);
 
 /* head_say.c */
 void ft_head_say(struct ft_head *h, enum ft_level level, const char *fmt, ...) FT_PRINTF(3, 4);

@@ -155,6 +155,39 @@ static void record_cause(struct ft_head *h, struct ft_jw *w, const struct ft_end
     ft_jw_end(w);
 }
 
+/* The table of nodes that were not reached, folded over equal reasons. false: there is none. */
+static bool add_not_reached(const struct ft_head *h, struct ft_buf *b)
+{
+    const int n = h->job.c.n_nodes;
+    int failed = 0;
+    for (int i = 0; i < n; i++) failed += h->nodes[i].fail_reason != NULL;
+    if (!failed) return false;
+    ft_buf_addf(b, ": %d of %d node%s not reached", failed, n, n == 1 ? "" : "s");
+    bool *told = ft_xcalloc((size_t)n, sizeof *told);
+    const char **names = ft_xcalloc((size_t)n, sizeof *names);
+    struct ft_buf folded = {0};
+    for (int i = 0; i < n; i++) {
+        const struct ft_head_node *first = &h->nodes[i];
+        if (!first->fail_reason || told[i]) continue;
+        struct ft_names set = {names, 0};
+        for (int k = i; k < n; k++) {
+            const struct ft_head_node *other = &h->nodes[k];
+            if (!other->fail_reason || strcmp(other->fail_reason, first->fail_reason) != 0 ||
+                !ft_str_eq(other->fail_phase, first->fail_phase))
+                continue;
+            told[k] = true;
+            names[set.n++] = other->name;
+        }
+        ft_buf_clear(&folded);
+        ft_hostlist_fold(&set, &folded);
+        ft_buf_addf(b, "\n  %-16s  %-7s  %s", folded.data, first->fail_phase, first->fail_reason);
+    }
+    ft_buf_fini(&folded);
+    free(names);
+    free(told);
+    return true;
+}
+
 /* Stops that no rank is to blame for. */
 static const char *describe_stop(struct ft_head *h, struct ft_buf *b)
 {
@@ -175,10 +208,13 @@ static const char *describe_stop(struct ft_head *h, struct ft_buf *b)
     case FT_STOP_DONE:
     case FT_STOP_RANK0:
     case FT_STOP_FAILURE:
-        ft_buf_addf(b, "lost agent on %s (%s)", h->job.lost_node >= 0 ? h->nodes[h->job.lost_node].name : "?", h->refused);
+        ft_buf_addf(b, "lost agent on %s", h->job.lost_node >= 0 ? h->nodes[h->job.lost_node].name : "?");
+        if (h->n_lost > 1) ft_buf_addf(b, " and %d more", h->n_lost - 1); /* one event: a switch, a jump host */
+        ft_buf_addf(b, " (%s)", h->refused);
         break;
     case FT_STOP_CONFIG:
         ft_buf_adds(b, "nothing was started");
+        if (add_not_reached(h, b)) break;
         if (h->refused[0]) ft_buf_addf(b, ": %s", h->refused);
         break;
     }

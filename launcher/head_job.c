@@ -136,25 +136,6 @@ static void prepare(struct ft_head *h, int node)
     ft_head_flush(h, node);
 }
 
-/* ---- the meeting place ---- */
-
-static void find_address(struct ft_head *h)
-{
-    const struct ft_cluster_fields *c = &h->config->cluster;
-    bool given = c->master_addr && !ft_str_eq(c->master_addr, "auto");
-    snprintf(h->master_addr, sizeof h->master_addr, "%s", given ? c->master_addr : "127.0.0.1");
-    struct ft_msg m = ft_msg_make(FT_MSG_PROBE, FT_WIRE_NODE);
-    ft_msg_u(&m, 0, (uint64_t)++h->probe_id);
-    ft_msg_u(&m, 1, FT_PROBE_PORT);
-    ft_msg_u(&m, 2, (uint64_t)c->master_port);
-    struct ft_buf seed = {0};
-    ft_buf_addf(&seed, "%s %d", h->q->dir.id, h->job.attempt); /* a restart takes another port */
-    ft_msg_u(&m, 3, ft_xxh3_64(seed.data, seed.n));
-    ft_msg_text(&m, 4, h->master_addr);
-    ft_head_send(h, 0, &m);
-    ft_buf_fini(&seed);
-}
-
 /* ---- actions ---- */
 
 static void send_simple(struct ft_head *h, enum ft_msg_type type, uint64_t number)
@@ -168,6 +149,7 @@ static void begin_attempt(struct ft_head *h)
 {
     h->events.attempt = h->job.attempt;
     h->refused[0] = 0;
+    h->n_lost = 0;
     for (int r = 0; r < h->job.c.n_ranks; r++) {
         struct ft_head_rank *k = &h->ranks[r];
         free(k->last);
@@ -214,7 +196,7 @@ void ft_head_act(struct ft_head *h, const struct ft_job_action *a)
 {
     switch (a->kind) {
     case FT_DO_REACH: ft_head_reach(h, a->node, false); break;
-    case FT_DO_ADDRESS: find_address(h); break;
+    case FT_DO_ADDRESS: ft_head_meet_start(h); break;
     case FT_DO_PREPARE:
         for (int n = 0; n < h->job.c.n_nodes; n++) prepare(h, n);
         break;

@@ -41,6 +41,8 @@ void ft_head_reach(struct ft_head *h, int node, bool sweep)
     n->greeted = n->silent = false;
     n->sweeping = sweep;
     n->n_clock = 0;
+    free(n->fail_reason);
+    n->fail_reason = NULL;
     n->reached_at = n->heard_at = ft_head_now();
     h->ops->reach(h->transport, node);
     ft_head_flush(h, node);
@@ -156,32 +158,6 @@ static void on_hello(struct ft_head *h, struct ft_head_node *n, const struct ft_
     ft_jw_end(j);
     ft_head_recorded(h);
     ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NODE_UP, .node = n->index});
-}
-
-static void on_result(struct ft_head *h, const struct ft_msg *m)
-{
-    char text[512];
-    ft_msg_copy_text(m, 3, text, sizeof text);
-    if ((int)m->f[0].u != h->probe_id || h->job.state != FT_JOB_CHECKING) return;
-    if (!m->f[1].u) {
-        const bool given = h->plan->config->cluster.master_port > 0;
-        snprintf(h->refused, sizeof h->refused, "%s%s", text,
-                 given ? "\n  where: [cluster] master_port\n  fix:   set master_port = auto, or end what holds the port" : "");
-        ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NO_ADDRESS, .text = text});
-        return;
-    }
-    h->master_port = (int)m->f[2].u;
-    struct ft_jw *w = ft_head_record(h, "address");
-    ft_jw_kstr(w, "addr", h->master_addr);
-    ft_jw_kint(w, "port", h->master_port);
-    ft_jw_kstr(w, "interface", "lo");
-    ft_jw_key(w, "reached");
-    ft_jw_array(w);
-    ft_jw_str(w, h->nodes[0].name);
-    ft_jw_end(w);
-    ft_jw_kint(w, "of", h->job.c.n_nodes);
-    ft_head_recorded(h);
-    ft_head_event(h, (struct ft_job_event){.kind = FT_EV_ADDRESS});
 }
 
 static void on_node_ready(struct ft_head *h, struct ft_head_node *n, const struct ft_msg *m)
@@ -386,7 +362,7 @@ static void on_frame(struct ft_head *h, struct ft_head_node *n, const struct ft_
     case FT_MSG_HELLO:
         if (!n->greeted) on_hello(h, n, m);
         break;
-    case FT_MSG_RESULT: on_result(h, m); break;
+    case FT_MSG_RESULT: ft_head_meet_result(h, n->index, m); break;
     case FT_MSG_READY:
         if (h->job.state == FT_JOB_CHECKING) on_node_ready(h, n, m);
         break;
@@ -437,8 +413,13 @@ static void lose(struct ft_head *h, int node, const char *phase, const char *rea
         ft_jw_end(w);
     }
     ft_head_recorded(h);
-    size_t used = strlen(h->refused);
-    snprintf(h->refused + used, sizeof h->refused - used, "%s%s: %s: %s", used ? "\n" : "", n->name, phase, reason);
+    if (up) {
+        if (h->n_lost++ == 0) snprintf(h->refused, sizeof h->refused, "%s: %s", phase, reason);
+    } else {
+        free(n->fail_reason);
+        n->fail_phase = phase;
+        n->fail_reason = ft_xstrdup(reason);
+    }
     if (up) ft_head_event(h, (struct ft_job_event){.kind = FT_EV_LOST, .node = node, .text = reason});
     else ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NODE_FAILED, .node = node, .status = status, .text = reason});
 }
@@ -483,7 +464,14 @@ static void on_said(void *self, int node, const char *text, size_t n)
     ft_log(FT_LOG_DEBUG, "agent", "%s: agent: %.*s", h->nodes[node].name, (int)(n && text[n - 1] == '\n' ? n - 1 : n), text);
 }
 
+static void on_transport_note(void *self, int node, const char *text)
+{
+    struct ft_head *h = self;
+    if (node >= 0) ft_head_say(h, FT_LOG_WARN, "%s: %s", h->nodes[node].name, text);
+    else ft_head_say(h, FT_LOG_WARN, "%s", text);
+}
+
 struct ft_transport_user ft_head_user(struct ft_head *h)
 {
-    return (struct ft_transport_user){h, on_data, on_room, on_closed, on_said};
+    return (struct ft_transport_user){h, on_data, on_room, on_closed, on_said, on_transport_note};
 }

@@ -144,16 +144,36 @@ static void begin_attempt(struct ft_job *j, int64_t t, struct ft_job_actions *ou
     do_kind(out, FT_DO_ADDRESS);
 }
 
+/* Every node that cannot be reached is found before the run is refused. */
+static void all_decided(struct ft_job *j, int64_t t, struct ft_job_actions *out)
+{
+    bool bad = false;
+    for (int n = 0; n < j->c.n_nodes; n++) {
+        if (j->nodes[n].state == FT_NODE_REACHING) return;
+        bad |= j->nodes[n].state == FT_NODE_BAD;
+    }
+    if (bad) {
+        refuse(j, FT_STOP_CONFIG, j->config_status, t, out);
+        return;
+    }
+    j->state = FT_JOB_CHECKING;
+    j->phase_limit = t + j->c.reach_timeout;
+    do_kind(out, FT_DO_ADDRESS);
+}
+
 static void on_node_up(struct ft_job *j, const struct ft_job_event *e, struct ft_job_actions *out)
 {
     if (j->nodes[e->node].state != FT_NODE_REACHING) FT_BUG("node %d came up in state %d", e->node, j->nodes[e->node].state);
     j->nodes[e->node].state = FT_NODE_UP;
     j->nodes[e->node].heard_at = e->t;
-    for (int n = 0; n < j->c.n_nodes; n++)
-        if (j->nodes[n].state != FT_NODE_UP) return;
-    j->state = FT_JOB_CHECKING;
-    j->phase_limit = e->t + j->c.reach_timeout;
-    do_kind(out, FT_DO_ADDRESS);
+    all_decided(j, e->t, out);
+}
+
+static void on_node_failed(struct ft_job *j, const struct ft_job_event *e, struct ft_job_actions *out)
+{
+    j->nodes[e->node].state = FT_NODE_BAD;
+    j->config_status = e->status;
+    all_decided(j, e->t, out);
 }
 
 static void on_node_ready(struct ft_job *j, const struct ft_job_event *e, struct ft_job_actions *out)
@@ -338,8 +358,12 @@ static void on_tick(struct ft_job *j, const struct ft_job_event *e, struct ft_jo
     if (j->state == FT_JOB_STOPPING && j->killed && e->t >= j->killed_at + FT_JOB_KILL_LIMIT) {
         for (int n = 0; n < j->c.n_nodes; n++) { /* an agent that does not answer to KILL: its lease ends it */
             if (j->nodes[n].state == FT_NODE_UP) j->nodes[n].state = FT_NODE_DARK;
-            if (e->t >= j->killed_at + FT_JOB_SWEEP_LIMIT) j->nodes[n].sweeping = false;
         }
+        check_stopped(j, e->t, out);
+    }
+    if (j->state == FT_JOB_STOPPING) { /* a lost node that cannot be reached again: its lease ends what is there */
+        for (int n = 0; n < j->c.n_nodes; n++)
+            if (e->t >= j->nodes[n].lost_at + FT_JOB_SWEEP_LIMIT) j->nodes[n].sweeping = false;
         check_stopped(j, e->t, out);
     }
     if (j->state == FT_JOB_RESTARTING && e->t >= j->phase_limit) ft_job_begin_again(j, e->t, out);
@@ -360,10 +384,11 @@ static void set_tick(struct ft_job *j)
         break;
     case FT_JOB_STOPPING:
         at = !j->killed ? j->kill_at : j->killed_at + FT_JOB_KILL_LIMIT;
-        for (int n = 0; n < j->c.n_nodes && j->killed; n++)
-            if (j->nodes[n].sweeping) at = j->killed_at + FT_JOB_SWEEP_LIMIT;
-        for (int n = 0; n < j->c.n_nodes && j->killed; n++)
-            if (j->nodes[n].state == FT_NODE_UP) at = j->killed_at + FT_JOB_KILL_LIMIT;
+        if (j->killed) at = INT64_MAX;
+        for (int n = 0; n < j->c.n_nodes; n++) {
+            if (j->killed && j->nodes[n].state == FT_NODE_UP) at = sooner(at, j->killed_at + FT_JOB_KILL_LIMIT);
+            if (j->nodes[n].sweeping) at = sooner(at, j->nodes[n].lost_at + FT_JOB_SWEEP_LIMIT);
+        }
         break;
     case FT_JOB_OFF:
     case FT_JOB_READY:
@@ -411,10 +436,7 @@ void ft_job_step(struct ft_job *j, const struct ft_job_event *e, struct ft_job_a
         begin_attempt(j, e->t, out);
         break;
     case FT_EV_NODE_UP: on_node_up(j, e, out); break;
-    case FT_EV_NODE_FAILED:
-        j->nodes[e->node].state = FT_NODE_BAD;
-        refuse(j, FT_STOP_CONFIG, e->status, e->t, out);
-        break;
+    case FT_EV_NODE_FAILED: on_node_failed(j, e, out); break;
     case FT_EV_ADDRESS:
         j->phase_limit = e->t + j->c.reach_timeout;
         do_kind(out, FT_DO_PREPARE);

@@ -74,7 +74,12 @@ enum ft_msg_type {
 };
 
 enum ft_left { FT_LEFT_SWEPT = 1, FT_LEFT_KEPT = 2 };
-enum ft_probe { FT_PROBE_PORT = 1 }; /* number: port wished, 0: any; start: hash; text: address. RESULT number: the port, leased */
+/* PORT: number = port wished, 0: any; start = hash; text = address. RESULT number = the port, leased.
+ * LISTEN: number = ms, text = lines: nonce, interface (auto, a name or a CIDR), address ("" or the only one). The agent listens on
+ *   its own addresses; RESULT text = lines "ADDRESS PORT INTERFACE", the one that the login used first.
+ * CONNECT: number = ms, text = lines: nonce, then "ADDRESS PORT" each. RESULT text = one digit per address: 1 reached with the
+ *   nonce, 0 not. */
+enum ft_probe { FT_PROBE_PORT = 1, FT_PROBE_LISTEN, FT_PROBE_CONNECT };
 /* Pieces of a JOB. Lists are NUL-terminated strings one after another. END is the last one. */
 enum ft_job_part {
     FT_PART_SETTINGS = 1, /* NAME=VALUE…: slots, children (end|keep), stdin (-, all or slot list), grace_ms */

@@ -149,6 +149,7 @@ void ft_agent_stop(struct ft_agent *a, int64_t grace_ns)
 
 static void new_attempt(struct ft_agent *a)
 {
+    ft_agent_meet_end(a);
     ft_agent_stacks_stop(a);
     ft_ranks_destroy(a);
     ft_contain_remove(&a->contain);
@@ -381,6 +382,17 @@ static void on_ping(struct ft_agent *a, const struct ft_msg *m, int64_t received
     ft_wire_send(&a->wire, &r);
 }
 
+static void on_probe(struct ft_agent *a, const struct ft_msg *m)
+{
+    const uint32_t id = (uint32_t)m->f[0].u;
+    char *text = ft_xcalloc(m->f[4].n + 1, 1);
+    if (m->f[4].n) memcpy(text, m->f[4].p, m->f[4].n);
+    if (m->f[1].u == FT_PROBE_PORT) ft_agent_probe_port(a, id, text, (unsigned)m->f[2].u, m->f[3].u);
+    else if (m->f[1].u == FT_PROBE_LISTEN) ft_agent_probe_listen(a, id, (int64_t)(m->f[2].u % 3600000), text);
+    else if (m->f[1].u == FT_PROBE_CONNECT) ft_agent_probe_connect(a, id, (int64_t)(m->f[2].u % 3600000), text);
+    free(text);
+}
+
 /* false: the head sent something that makes no sense now; the stream ends. */
 static bool take_message(struct ft_agent *a, const struct ft_msg *m)
 {
@@ -388,12 +400,7 @@ static bool take_message(struct ft_agent *a, const struct ft_msg *m)
     if (!a->welcomed && m->type != FT_MSG_WELCOME) return false;
     switch (m->type) {
     case FT_MSG_WELCOME: on_welcome(a, m); break;
-    case FT_MSG_PROBE: {
-        char addr[64];
-        ft_msg_copy_text(m, 4, addr, sizeof addr);
-        if (m->f[1].u == FT_PROBE_PORT) ft_agent_probe_port(a, (uint32_t)m->f[0].u, addr, (unsigned)m->f[2].u, m->f[3].u);
-        break;
-    }
+    case FT_MSG_PROBE: on_probe(a, m); break;
     case FT_MSG_JOB: return a->mode == FT_AGENT_IDLE && on_job(a, m);
     case FT_MSG_GO:
         if (a->mode != FT_AGENT_IDLE || !a->slots) return false;

@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "base/str.h"
@@ -98,6 +99,7 @@ struct ft_agent {
     enum ft_agent_mode mode;
     int64_t kill_at; /* STOPPING: when KILL is due */
     bool killing;
+    struct ft_meeting *meeting; /* addresses are being tried; NULL */
     struct ft_job_parts job;
     struct ft_slot *slots;
     int n_slots;
@@ -146,7 +148,13 @@ void ft_ending_leftovers(struct ft_agent *a, int64_t now);
 bool ft_ending_nothing_left(struct ft_agent *a);
 void ft_ending_list_kept(struct ft_agent *a);
 
+/* meet.c: text is lines (wire.h) and is changed */
+void ft_agent_probe_listen(struct ft_agent *a, uint32_t id, int64_t limit_ms, char *text);
+void ft_agent_probe_connect(struct ft_agent *a, uint32_t id, int64_t limit_ms, char *text);
+void ft_agent_meet_end(struct ft_agent *a);
+
 /* port.c */
+socklen_t ft_agent_address(const char *addr, unsigned port, struct sockaddr_storage *out); /* 0: no address */
 void ft_agent_probe_port(struct ft_agent *a, uint32_t id, const char *addr, unsigned wished, uint64_t start);
 
 /* environ.c: base environment of a node for its ranks. Returns a malloc'ed NULL-terminated array; strings point into the

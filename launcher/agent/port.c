@@ -28,7 +28,7 @@ static int lease(unsigned port)
     return -1;
 }
 
-static socklen_t make_address(const char *addr, unsigned port, struct sockaddr_storage *out)
+socklen_t ft_agent_address(const char *addr, unsigned port, struct sockaddr_storage *out)
 {
     memset(out, 0, sizeof *out);
     struct sockaddr_in *v4 = (struct sockaddr_in *)out;
@@ -50,7 +50,7 @@ static socklen_t make_address(const char *addr, unsigned port, struct sockaddr_s
 static int test_bind(const char *addr, unsigned port)
 {
     struct sockaddr_storage sa;
-    socklen_t len = make_address(addr, port, &sa);
+    socklen_t len = ft_agent_address(addr, port, &sa);
     if (!len) return EAFNOSUPPORT;
     int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return errno;

@@ -29,6 +29,7 @@ struct ft_transport_user {
     void (*room)(void *self, int node);
     void (*closed)(void *self, int node, const struct ft_link_error *why);
     void (*said)(void *self, int node, const char *text, size_t n); /* the agent's (or login's) stderr */
+    void (*note)(void *self, int node, const char *text);           /* for people; node -1: of no node alone */
 };
 
 struct ft_transport_request {

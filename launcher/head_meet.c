@@ -1,0 +1,214 @@
+/* Where the ranks meet: rank 0's node listens on its own addresses for a few seconds, every other node tries all of them, the
+ * first that all have reached wins and is printed; then a port is leased there. One node: 127.0.0.1. */
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/hash.h"
+#include "launcher/head.h"
+
+enum { MEET_MS = 5000, MAX_ADDRESSES = 32 };
+enum stage { MEET_LISTEN, MEET_CONNECT, MEET_PORT };
+
+struct ft_meet {
+    enum stage stage;
+    int id; /* of the probe under way */
+    char nonce[65];
+    char addr[MAX_ADDRESSES][64], interface[MAX_ADDRESSES][32];
+    int port[MAX_ADDRESSES];
+    int n, won;
+    uint32_t *reached; /* (nodes) bit per address */
+    bool *answered;
+    int n_waiting;
+};
+
+static void probe(struct ft_head *h, int node, enum ft_probe kind, uint64_t number, uint64_t start, const char *text)
+{
+    struct ft_msg m = ft_msg_make(FT_MSG_PROBE, FT_WIRE_NODE);
+    ft_msg_u(&m, 0, (uint64_t)h->meet->id);
+    ft_msg_u(&m, 1, kind);
+    ft_msg_u(&m, 2, number);
+    ft_msg_u(&m, 3, start);
+    ft_msg_text(&m, 4, text);
+    ft_head_send(h, node, &m);
+}
+
+static void refuse(struct ft_head *h, const char *text)
+{
+    snprintf(h->refused, sizeof h->refused, "%s", text);
+    ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NO_ADDRESS, .text = h->refused});
+}
+
+static void ask_port(struct ft_head *h)
+{
+    struct ft_buf seed = {0};
+    h->meet->stage = MEET_PORT;
+    h->meet->id++;
+    ft_buf_addf(&seed, "%s %d", h->q->dir.id, h->job.attempt); /* a restart takes another port */
+    probe(h, 0, FT_PROBE_PORT, (uint64_t)h->config->cluster.master_port, ft_xxh3_64(seed.data, seed.n), h->master_addr);
+    ft_buf_fini(&seed);
+}
+
+/* A name that was given becomes a number once, at the head. */
+static bool numeric(const char *name, char *out, size_t cap)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *list = NULL;
+    if (getaddrinfo(name, NULL, &hints, &list)) return false;
+    const bool ok = getnameinfo(list->ai_addr, list->ai_addrlen, out, (socklen_t)cap, NULL, 0, NI_NUMERICHOST) == 0;
+    freeaddrinfo(list);
+    return ok;
+}
+
+void ft_head_meet_end(struct ft_head *h)
+{
+    if (!h->meet) return;
+    free(h->meet->reached);
+    free(h->meet->answered);
+    free(h->meet);
+    h->meet = NULL;
+}
+
+void ft_head_meet_start(struct ft_head *h)
+{
+    const struct ft_cluster_fields *c = &h->config->cluster;
+    const bool given = c->master_addr && !ft_str_eq(c->master_addr, "auto");
+    const int id = h->meet ? h->meet->id + 1 : 1;
+    ft_head_meet_end(h);
+    h->meet = ft_xcalloc(1, sizeof *h->meet);
+    h->meet->id = id;
+    h->meet->reached = ft_xcalloc((size_t)h->job.c.n_nodes, sizeof *h->meet->reached);
+    h->meet->answered = ft_xcalloc((size_t)h->job.c.n_nodes, sizeof *h->meet->answered);
+    unsigned char r[32];
+    if (!ft_random(r, sizeof r)) FT_BUG("getrandom failed");
+    ft_hex(r, sizeof r, h->meet->nonce);
+    if (given && !numeric(c->master_addr, h->master_addr, sizeof h->master_addr)) {
+        char text[512];
+        snprintf(text, sizeof text, "master_addr = %.300s: no address is known for it", c->master_addr);
+        refuse(h, text);
+        return;
+    }
+    if (h->job.c.n_nodes == 1) {
+        if (!given) snprintf(h->master_addr, sizeof h->master_addr, "127.0.0.1");
+        ask_port(h);
+        return;
+    }
+    struct ft_buf b = {0};
+    ft_buf_addf(&b, "%s\n%s\n%s\n", h->meet->nonce, c->interface ? c->interface : "auto", given ? h->master_addr : "");
+    probe(h, 0, FT_PROBE_LISTEN, MEET_MS, 0, b.data);
+    ft_buf_fini(&b);
+}
+
+/* ---- what everyone reached ---- */
+
+static int n_reached(const struct ft_head *h, int k)
+{
+    int n = 0;
+    for (int i = 1; i < h->job.c.n_nodes; i++) n += (h->meet->reached[i] >> k & 1) != 0;
+    return n;
+}
+
+static void say_matrix(struct ft_head *h)
+{
+    struct ft_meet *m = h->meet;
+    struct ft_buf b = {0};
+    ft_buf_addf(&b, "no address of %s is reached by every node; run 'ftlaunch doctor'", h->nodes[0].name);
+    for (int k = 0; k < m->n; k++) {
+        ft_buf_addf(&b, "\n  %s (%s of %s): reached by %d of %d, not by", m->addr[k], m->interface[k], h->nodes[0].name,
+                    n_reached(h, k), h->job.c.n_nodes - 1);
+        int listed = 0;
+        for (int i = 1; i < h->job.c.n_nodes; i++)
+            if (!(m->reached[i] >> k & 1) && listed++ < 8) ft_buf_addf(&b, "%s %s", listed > 1 ? "," : "", h->nodes[i].name);
+        if (listed > 8) ft_buf_addf(&b, " and %d more", listed - 8);
+    }
+    refuse(h, b.data);
+    ft_buf_fini(&b);
+}
+
+static void all_answered(struct ft_head *h)
+{
+    struct ft_meet *m = h->meet;
+    const int others = h->job.c.n_nodes - 1;
+    for (m->won = 0; m->won < m->n && n_reached(h, m->won) < others; m->won++) {}
+    if (m->won == m->n) {
+        say_matrix(h);
+        return;
+    }
+    snprintf(h->master_addr, sizeof h->master_addr, "%s", m->addr[m->won]);
+    ft_head_say(h, FT_LOG_INFO, "MASTER_ADDR %s (%s of %s, reached by %d of %d)", h->master_addr, m->interface[m->won],
+                h->nodes[0].name, others, others);
+    ask_port(h);
+}
+
+/* ---- answers ---- */
+
+static void on_listen(struct ft_head *h, const char *text)
+{
+    struct ft_meet *m = h->meet;
+    struct ft_buf b = {0};
+    m->n = 0;
+    ft_buf_addf(&b, "%s\n", m->nonce);
+    for (const char *p = text; *p && m->n < MAX_ADDRESSES;) {
+        const char *end = strchrnul(p, '\n');
+        char line[160];
+        snprintf(line, sizeof line, "%.*s", (int)(end - p), p);
+        if (sscanf(line, "%63s %d %31s", m->addr[m->n], &m->port[m->n], m->interface[m->n]) == 3) {
+            ft_buf_addf(&b, "%s %d\n", m->addr[m->n], m->port[m->n]);
+            m->n++;
+        }
+        p = *end ? end + 1 : end;
+    }
+    m->stage = MEET_CONNECT;
+    m->id++;
+    m->n_waiting = h->job.c.n_nodes - 1;
+    for (int i = 1; i < h->job.c.n_nodes; i++) probe(h, i, FT_PROBE_CONNECT, MEET_MS - 1000, 0, b.data);
+    ft_buf_fini(&b);
+}
+
+static void on_connect(struct ft_head *h, int node, const char *text)
+{
+    struct ft_meet *m = h->meet;
+    if (node == 0 || m->answered[node]) return;
+    m->answered[node] = true;
+    for (int k = 0; k < m->n && text[k]; k++)
+        if (text[k] == '1') m->reached[node] |= 1u << k;
+    if (--m->n_waiting == 0) all_answered(h);
+}
+
+static void on_port(struct ft_head *h, int port)
+{
+    const struct ft_meet *m = h->meet;
+    h->master_port = port;
+    struct ft_jw *w = ft_head_record(h, "address");
+    ft_jw_kstr(w, "addr", h->master_addr);
+    ft_jw_kint(w, "port", h->master_port);
+    ft_jw_kstr(w, "interface", m->n ? m->interface[m->won] : "lo");
+    ft_jw_key(w, "reached");
+    ft_jw_array(w);
+    for (int i = m->n ? 1 : 0; i < h->job.c.n_nodes; i++) ft_jw_str(w, h->nodes[i].name);
+    ft_jw_end(w);
+    ft_jw_kint(w, "of", m->n ? h->job.c.n_nodes - 1 : h->job.c.n_nodes);
+    ft_head_recorded(h);
+    ft_head_event(h, (struct ft_job_event){.kind = FT_EV_ADDRESS});
+}
+
+void ft_head_meet_result(struct ft_head *h, int node, const struct ft_msg *m)
+{
+    if (!h->meet || (int)m->f[0].u != h->meet->id || h->job.state != FT_JOB_CHECKING) return;
+    char *text = ft_xcalloc(m->f[3].n + 1, 1);
+    memcpy(text, m->f[3].p ? m->f[3].p : "", m->f[3].n);
+    if (!m->f[1].u) {
+        const bool port = h->meet->stage == MEET_PORT && h->config->cluster.master_port > 0;
+        char why[1024];
+        snprintf(why, sizeof why, "%.700s%s", text,
+                 port ? "\n  where: [cluster] master_port\n  fix:   set master_port = auto, or end what holds the port" : "");
+        refuse(h, why);
+    } else if (h->meet->stage == MEET_LISTEN) on_listen(h, text);
+    else if (h->meet->stage == MEET_CONNECT) on_connect(h, node, text);
+    else on_port(h, (int)m->f[2].u);
+    free(text);
+}
