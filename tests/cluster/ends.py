@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""How runs over ssh end: failures, cascades, killed launchers and agents, lost nodes, grandchildren, signals. After each one
+nothing of the job is left on any node."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from bed import Bed, Checks
+from ends_lib import finish, start
+from ends_lib import wait_for as wait_for_c
+
+LONG = "sleep 301"
+c = Checks()
+
+
+def wait_for(bed, n, text):
+    return wait_for_c(c, bed, n, text)
+
+
+def events(bed, err):
+    m = re.search(r"(\S+/runs/\S+)$", err.split("\n", 1)[0]) if err else None
+    runs = sorted((os.path.join(bed.work, "runs", r) for r in os.listdir(bed.work + "/runs")), key=lambda p: os.stat(p).st_mtime)
+    with open((m.group(1) if m else runs[-1]) + "/events.jsonl") as f:
+        return [json.loads(l) for l in f]
+
+
+def end(bed, what, r, status, words, gone=2.0):
+    c.eq(r.rc, status, what, r)
+    for w in words:
+        c.has(r.err, w, what, r)
+    c.eq(bed.ps_within(gone), [], "left behind after " + what)
+    ev = events(bed, r.err)
+    c.eq((ev[-1]["ev"], ev[-1]["status"]), ("run_end", status), "last event of " + what)
+    c.eq(r.err.count("ftlaunch: error:"), 1 if status else 0, "said once, " + what, r)
+    return ev
+
+
+def script(by_rank, other=LONG):
+    cases = "".join("%s) %s;;" % kv for kv in by_rank.items())
+    return ["sh", "-c", "case $RANK in %s *) %s;; esac" % (cases, other)]
+
+
+def failures(bed, job):
+    run = lambda *argv, **kw: bed.run("ftlaunch", "run", job, "--", *argv, **kw)
+    r = run(*script({3: "echo last words >&2; sleep 0.5; exit 7"}))
+    end(bed, "1a", r, 7, ["rank 3 on node04 failed with exit status 7", "last words", "3 ranks ended by the launcher"])
+    c.ok(r.s < 4, "1a ends soon", r)
+    r = bed.run("ftlaunch", "run", job, "--set", "launch.grace=1s", "--", *script({3: "sleep 0.5; exit 7"}, "trap '' TERM INT HUP; sleep 301"))
+    end(bed, "1b", r, 7, ["exit status 7", "cut by KILL"])
+    c.ok(r.s < 6, "1b ends soon after the grace", r)
+    r = run(*script({3: "ulimit -c 0; sleep 0.5; kill -SEGV $$"}))
+    end(bed, "1d", r, 139, ["SIGSEGV"])
+    r = run(*script({3: "sleep 0.5; kill -KILL $$"}))
+    end(bed, "1e", r, 137, ["killed from outside", "likely"])
+    for i in range(5):
+        r = run(*script({2: "sleep 0.6; exit 3"}, "sleep 0.62; exit 9"))
+        end(bed, "2b run %d" % i, r, 3, ["rank 2 on node03 failed with exit status 3"])
+    r = run(*script({2: "sleep 0.6; exit 3"}, "sleep 0.62; exit 69"))
+    end(bed, "2e", r, 3, ["rank 2 on node03"])
+
+
+def grandchildren(bed, job):
+    for how, status in (("exit 0", 0), ("exit 7", 7)):
+        for child in ("sleep 301", "sh -c \"trap '' TERM; while :; do echo x; sleep 1; done\""):
+            r = bed.run("ftlaunch", "run", job, "--", "sh", "-c", "setsid %s & %s" % (child, how))
+            end(bed, "4 %s, %s" % (how, child), r, status, [])
+            c.ok(r.s < 8, "4 ends soon", r)
+
+
+def killed(bed, job):
+    sleepers = ["--", "sh", "-c", "setsid sleep 301 & exec sleep 301"]
+    p = start(bed, job, *sleepers)
+    wait_for(bed, 8, "sleep 301")
+    os.kill(p.pid, signal.SIGKILL)
+    finish(p)
+    c.eq(bed.ps_within(5), [], "left behind after kill -9 of the launcher")
+    p = start(bed, job, *sleepers)
+    wait_for(bed, 8, "sleep 301")
+    for l in bed.ps("node02"):
+        if "ftlaunch-agent" in l:
+            agent = int(l.split()[1])  # the later one is the agent, its parent the keeper
+    os.kill(agent, signal.SIGKILL)
+    finish(p)
+    ev = end(bed, "3b", p, 125, ["lost agent on node02"])
+    c.ok(any(e["ev"] == "node_lost" and e["node"] == "node02" for e in ev), "node_lost event", ev)
+    for s, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
+        p = start(bed, job, *sleepers)
+        wait_for(bed, 8, "sleep 301")
+        os.kill(p.pid, s)
+        finish(p)
+        end(bed, "3d signal %d" % s, p, status, [])
+    # INT while nodes are being reached: at once
+    p = start(bed, job, "--set", "nodes.lost=host=10.231.9.9", "--", "true")
+    time.sleep(1.0)
+    os.kill(p.pid, signal.SIGINT)
+    finish(p)
+    end(bed, "INT while reaching", p, 130, [])
+    c.ok(p.s < 3, "INT while reaching ends at once", p)
+
+
+def lost_nodes(bed, job):
+    p = start(bed, job, "--", *LONG.split())
+    wait_for(bed, 4, LONG)
+    bed.cut("node03")
+    cut = time.monotonic()
+    finish(p)
+    c.ok(time.monotonic() - cut < 10 + 10 + 2, "a cut node is seen within 10 s, and given up 10 s later", p)
+    c.eq(p.rc, 125, "cut node", p)
+    c.has(p.err, "lost agent on node03", "cut node")
+    c.eq([l for l in bed.ps_within(5) if "sshd: " not in l], [], "ranks of a cut node end by the lease")
+    bed.heal("node03")
+    bed.reap("sshd: ")  # it learns only from TCP that nobody is there
+    p = start(bed, job, "--", *LONG.split())
+    wait_for(bed, 4, LONG)
+    bed.kill("node02")
+    finish(p)
+    c.eq(p.rc, 125, "node without power", p)
+    c.has(p.err, "lost agent on node02", "node without power")
+    bed.boot("node02")
+    p = start(bed, job, "--", "sleep", "9")
+    wait_for(bed, 4, "sleep 9")
+    bed.cut("node01")
+    time.sleep(4)
+    bed.heal("node01")
+    finish(p)
+    end(bed, "an outage of 4 s harms nothing", p, 0, [])
+    p = start(bed, job, "--", *LONG.split())
+    wait_for(bed, 4, LONG)
+    bed.freeze("node04")
+    finish(p)
+    bed.thaw("node04")
+    c.eq(p.rc, 125, "frozen node", p)
+    c.has(p.err, "lost agent on node04", "frozen node")
+    c.eq(bed.ps_within(10), [], "left behind on a node that was frozen")
+
+
+def output(bed, job):
+    line = "head -c 20000 /dev/zero | tr '\\0' "
+    r = bed.run("ftlaunch", "run", job, "--", "sh", "-c", "i=0; L=$(%s $RANK); while [ $i -lt 200 ]; do echo $L; i=$((i+1)); done; printf 'last %%s' $RANK" % line, timeout=120)
+    end(bed, "11a", r, 0, [])
+    lines = r.out.splitlines()
+    for k in range(4):
+        whole = "[%d node%02d] %s" % (k, k + 1, str(k) * 20000)
+        c.eq(lines.count(whole), 200, "whole lines of rank %d" % k)
+        c.eq(lines.count("[%d node%02d] last %d" % (k, k + 1, k)), 1, "last piece of rank %d" % k)
+    c.eq(len(lines), 804, "lines")
+    r = bed.run("ftlaunch", "run", job, "--", *script({3: "seq 1000000; exit 7"}), timeout=120)
+    end(bed, "11b", r, 7, ["rank 3 on node04 failed with exit status 7"])
+    c.eq(r.out.count("\n"), 1000000, "all lines of a rank that fails at once")
+
+
+def meeting(bed, job):
+    r = bed.run("ftlaunch", "run", job, "-v", "--", "sh", "-c", "echo $MASTER_ADDR $MASTER_PORT $WORLD_SIZE")
+    end(bed, "address", r, 0, ["MASTER_ADDR %s (eth0 of node01, reached by 3 of 3)" % bed.addr("node01")])
+    words = set(l.split("] ", 1)[1] for l in r.out.splitlines())
+    c.eq(len(words), 1, "every rank meets at one place", r)
+    c.eq(list(words)[0].split()[0::2], [bed.addr("node01"), "4"], "where they meet", r)
+    r = bed.run("ftlaunch", "run", job, "--set", "cluster.interface=eth7", "--", "true")
+    end(bed, "an interface that is not there", r, 2, ["node01 has no address that fits interface = eth7"])
+    r = bed.run("ftlaunch", "run", job, "--set", "cluster.interface=10.231.0.0/20", "--", "true")
+    end(bed, "an interface as a network", r, 0, [])
+    r = bed.run("ftlaunch", "run", job, "--set", "cluster.master_addr=" + bed.addr("node02"), "--", "true")
+    end(bed, "an address of another node", r, 2, ["is no address of node01"])
+    # node03 cannot reach node01, though the head reaches both
+    bed.run("ip", "route", "add", "blackhole", bed.addr("node01") + "/32", node="node03")
+    r = bed.run("ftlaunch", "run", job, "--", "true")
+    end(bed, "nobody can meet", r, 2, ["no address of node01 is reached by every node", "not by node03", "ftlaunch doctor"])
+    bed.run("ip", "route", "del", "blackhole", bed.addr("node01") + "/32", node="node03")
+
+
+PARTS = {"failures": failures, "grandchildren": grandchildren, "killed": killed, "lost": lost_nodes, "output": output, "meeting": meeting}
+with Bed(4) as bed:
+    job = bed.write("job.ini", "[cluster]\ntransport = ssh\n[nodes]\nnode[01-04] = slots=1\n")
+    for part in sys.argv[2:] or PARTS:
+        PARTS[part](bed, job)
+sys.exit(c.end())

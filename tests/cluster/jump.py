@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Jump hosts: every node through one connection per chain, nothing more on the bastion; and what its loss looks like."""
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import ends_lib
+from bed import Bed, Checks
+
+c = Checks()
+
+
+def logins(bed, name):
+    with open("%s/%s/sshd.log" % (bed.dir, name)) as f:
+        return sum("Accepted publickey" in l for l in f)
+
+
+with Bed(6, sshd_more="LogLevel VERBOSE") as bed:
+    nodes = "".join("node%02d =\n" % i for i in range(2, 7))
+    job = bed.write("job.ini", "[cluster]\ntransport = ssh\n[ssh]\njump = node01\ntimeout = 10s\n[nodes]\n" + nodes)
+    want = sorted("[%d node%02d] node%02d" % (i, i + 2, i + 2) for i in range(5))
+    # nothing but the bastion can be reached from the head
+    for i in range(2, 7):
+        bed.run("ip", "route", "add", "blackhole", bed.addr("node%02d" % i) + "/32")
+    r = bed.run("ftlaunch", "run", job, "--", "hostname")
+    c.eq((r.rc, sorted(r.out.splitlines())), (0, want), "five nodes through one bastion", r)
+    c.eq(logins(bed, "node01"), 1, "authentications of the bastion")
+    c.eq(bed.ps_within(3), [], "left behind")
+    r = bed.run("ftlaunch", "run", job, "--set", "ssh.jump=none", "--set", "ssh.timeout=2s", "--", "true")
+    c.eq(r.rc, 2, "without the bastion", r)
+    # output through it, whole
+    r = bed.run("ftlaunch", "run", job, "--", "sh", "-c", "seq 200000", timeout=120)
+    c.eq((r.rc, r.out.count("\n")), (0, 1000000), "a million lines through the bastion", r.err)
+    # two bastions, one behind the other; ProxyJump of ssh_config
+    r = bed.run("ftlaunch", "run", job, "--set", "ssh.jump=node01,node02", "--set", "cluster.include=node[03-06]", "--", "hostname")
+    c.eq(r.rc, 0, "a chain of two", r)
+    c.eq(logins(bed, "node02") - 2, 1, "authentications of the second")  # two runs before had a rank there
+    bed.write(bed.home + "/.ssh/config", "Host node02\n  ProxyJump node01\nHost node0[3-6] node03 node04 node05 node06\n  ProxyJump node02\n")
+    plain = bed.write("plain.ini", "[cluster]\ntransport = ssh\n[ssh]\ntimeout = 10s\n[nodes]\n" + nodes)
+    r = bed.run("ftlaunch", "run", plain, "--", "hostname")
+    c.eq((r.rc, sorted(r.out.splitlines())), (0, want), "chains of ssh_config", r)
+    os.unlink(bed.home + "/.ssh/config")
+    # what the bastion says
+    r = bed.run("ftlaunch", "run", job, "--set", "nodes.node03=port=2299", "--set", "ssh.timeout=2s", "--", "true")
+    c.eq(r.rc, 2, "a closed port behind the bastion", r)
+    c.ok("node03" in r.err and "tcp" in r.err and "refused" in r.err, "its reason", r)
+    r = bed.run("ftlaunch", "run", job, "--set", "ssh.jump=node01:2299", "--set", "ssh.timeout=2s", "--", "true")
+    c.eq(r.rc, 2, "no bastion there", r)
+    c.has(r.err, "node[02-06]", "one row for all behind it", r)
+    c.has(r.err, "jump host node01: connection refused", "and why", r)
+    # a bastion that is lost is one message
+    p = ends_lib.start(bed, job, "--", "sleep", "301")
+    ends_lib.wait_for(c, bed, 5, "sleep 301")
+    for l in bed.ps("node01"):
+        if "sshd: root" in l:
+            os.kill(int(l.split()[1]), 9)
+    ends_lib.finish(p)
+    c.eq(p.rc, 125, "bastion lost", p)
+    c.eq(p.err.count("every node behind it is lost with it"), 1, "said once", p)
+    c.has(p.err, "and 4 more (stream: jump host node01 was lost", "the cause", p)
+    c.eq(bed.ps_within(15), [], "left behind after the loss of the bastion")
+sys.exit(c.end())
