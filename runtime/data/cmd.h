@@ -4,7 +4,7 @@
 
 #include "base/argv.h"
 
-extern const struct ft_command ft_cmd_check, ft_cmd_show, ft_cmd_encode, ft_cmd_decode, ft_cmd_render;
+extern const struct ft_command ft_cmd_check, ft_cmd_show, ft_cmd_prepare, ft_cmd_encode, ft_cmd_decode, ft_cmd_render;
 
 int ft_cmd_usage(const struct ft_command *self, const struct ft_err *err); /* prints the error; 2 */
 int ft_cmd_help(const struct ft_command *self);                            /* prints the help; 0 */

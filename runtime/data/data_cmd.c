@@ -5,7 +5,8 @@
 
 #include "runtime/data/cmd.h"
 
-static const struct ft_command *const commands[] = {&ft_cmd_check, &ft_cmd_show, &ft_cmd_encode, &ft_cmd_decode, &ft_cmd_render};
+static const struct ft_command *const commands[] = {&ft_cmd_check,  &ft_cmd_show,   &ft_cmd_prepare,
+                                                    &ft_cmd_encode, &ft_cmd_decode, &ft_cmd_render};
 
 int ft_cmd_usage(const struct ft_command *self, const struct ft_err *err)
 {

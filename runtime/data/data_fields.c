@@ -167,7 +167,7 @@ static const struct ft_field rows[] = {
      .def = "refuse",
      AT(overlap),
      .help = "prompts of train that stand in valid or general too"},
-    {.name = "cache", .type = FT_F_PATH, AT(cache), .help = "folder of prepared data; data-cache in run_dir", .unbuilt = no_key},
+    {.name = "cache", .type = FT_F_PATH, AT(cache), .help = "folder of prepared data"},
 };
 
 const struct ft_section ft_data_section = {"data", "what to train and validate on", rows, sizeof rows / sizeof *rows,

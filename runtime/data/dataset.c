@@ -8,10 +8,13 @@
 #include "runtime/data/loader.h"
 #include "runtime/data/order.h"
 #include "runtime/data/pack.h"
+#include "runtime/data/prepared.h"
 
-/* A packed row, put together when it is first asked for. */
+/* A row put together when it is asked for; the last FT_ROWS_ALIVE of them are kept. */
 struct block {
     int32_t *ids, *labels, *cu;
+    size_t ids_cap, labels_cap, cu_cap;
+    int64_t row; /* + 1; 0: empty */
     int64_t n_tokens, n_trained;
 };
 
@@ -20,8 +23,9 @@ struct ft_dataset {
     int32_t *lengths;      /* (samples) */
     int32_t (*cu)[2];      /* (samples) cumulative lengths of a row of one sample */
     struct ft_packs packs; /* rows of the current order; without packing one sample each */
-    struct block *blocks;  /* (rows) packed rows made so far; ids NULL: not yet */
-    pthread_mutex_t lock;  /* blocks */
+    struct block blocks[FT_ROWS_ALIVE];
+    size_t next_block;
+    pthread_mutex_t lock; /* blocks */
     uint64_t seed;
     int32_t row; /* tokens */
     bool shuffle, packing, by_file;
@@ -70,23 +74,11 @@ static struct ft_packs rows_of_epoch(const struct ft_dataset *d, int64_t epoch)
     return p;
 }
 
-static void drop_blocks(struct ft_dataset *d)
-{
-    for (int64_t i = 0; d->blocks && i < d->packs.n_packs; i++) {
-        free(d->blocks[i].ids);
-        free(d->blocks[i].labels);
-        free(d->blocks[i].cu);
-    }
-    free(d->blocks);
-    d->blocks = NULL;
-}
-
 static void set_rows(struct ft_dataset *d, int64_t epoch)
 {
-    drop_blocks(d);
+    for (size_t i = 0; i < FT_ROWS_ALIVE; i++) d->blocks[i].row = 0;
     ft_packs_fini(&d->packs);
     d->packs = rows_of_epoch(d, epoch);
-    d->blocks = ft_xcalloc((size_t)d->packs.n_packs + 1, sizeof *d->blocks);
 }
 
 enum ft_code ft_dataset_open(const struct ft_dataset_options *o, enum ft_split split, struct ft_faults *faults,
@@ -95,12 +87,16 @@ enum ft_code ft_dataset_open(const struct ft_dataset_options *o, enum ft_split s
     const struct ft_load_how how = {.o = o, .split = split, .faults = faults, .check_overlap = true};
     struct ft_loaded l;
     bool named;
-    const enum ft_code rc = ft_load(&how, &named, &l, err);
+    const char *cache = o->cache_dir ? o->cache_dir : o->fields->cache;
+    const enum ft_code rc = cache ? ft_prepared_load(&how, cache, &named, &l, NULL, err) : ft_load(&how, &named, &l, err);
     if (rc != FT_OK) return rc;
     *out = NULL;
     if (!named) return FT_OK;
     struct ft_dataset *d = ft_xcalloc(1, sizeof *d);
     d->l = l;
+    const struct ft_hash128 h = ft_hash_chain((struct ft_hash128){l.facts.fingerprint_hi, l.facts.fingerprint_lo},
+                                              &o->fields->packing, sizeof o->fields->packing);
+    d->l.facts.fingerprint_hi = h.hi, d->l.facts.fingerprint_lo = h.lo;
     d->seed = o->seed, d->shuffle = o->fields->shuffle && split == FT_SPLIT_TRAIN, d->by_file = split != FT_SPLIT_TRAIN;
     d->packing = o->fields->packing == FT_PACKING_YES, d->row = (int32_t)o->seq_len;
     d->lengths = ft_xcalloc(l.samples.n + 1, sizeof *d->lengths);
@@ -116,7 +112,11 @@ enum ft_code ft_dataset_open(const struct ft_dataset_options *o, enum ft_split s
 void ft_dataset_close(struct ft_dataset *d)
 {
     if (!d) return;
-    drop_blocks(d);
+    for (size_t i = 0; i < FT_ROWS_ALIVE; i++) {
+        free(d->blocks[i].ids);
+        free(d->blocks[i].labels);
+        free(d->blocks[i].cu);
+    }
     ft_packs_fini(&d->packs);
     ft_loaded_fini(&d->l);
     pthread_mutex_destroy(&d->lock);
@@ -138,49 +138,56 @@ int64_t ft_dataset_rows_of(const struct ft_dataset *d, int64_t epoch)
 
 int64_t ft_dataset_n_rows(const struct ft_dataset *d) { return d->packs.n_packs; }
 
-/* Copies the samples of a row one after another. */
-static void build(const struct ft_dataset *d, int64_t from, int64_t n, struct block *b)
+/* The samples of row i one after another. */
+static void build(const struct ft_dataset *d, int64_t i, struct block *b)
 {
     const struct ft_samples *s = &d->l.samples;
-    for (int64_t k = 0; k < n; k++) b->n_tokens += s->v[d->packs.sample[from + k]].n;
-    b->labels = ft_xcalloc((size_t)b->n_tokens + 1, sizeof *b->labels);
-    b->cu = ft_xcalloc((size_t)n + 1, sizeof *b->cu);
-    int32_t *ids = ft_xcalloc((size_t)b->n_tokens + 1, sizeof *ids);
+    const int64_t from = d->packs.start[i], n = d->packs.start[i + 1] - from;
+    ft_grow(&b->cu, &b->cu_cap, (size_t)n + 1, sizeof *b->cu);
+    b->row = i + 1, b->n_trained = 0, b->cu[0] = 0;
+    for (int64_t k = 0; k < n; k++) b->cu[k + 1] = b->cu[k] + s->v[d->packs.sample[from + k]].n;
+    b->n_tokens = b->cu[n];
+    ft_grow(&b->ids, &b->ids_cap, (size_t)b->n_tokens, sizeof *b->ids);
+    ft_grow(&b->labels, &b->labels_cap, (size_t)b->n_tokens, sizeof *b->labels);
     for (int64_t k = 0; k < n; k++) {
-        const struct ft_sample *x = &s->v[d->packs.sample[from + k]];
-        memcpy(ids + b->cu[k], s->ids + x->at, (size_t)x->n * sizeof *ids);
-        memcpy(b->labels + b->cu[k], s->labels + x->at, (size_t)x->n * sizeof *b->labels);
-        b->cu[k + 1] = b->cu[k] + x->n;
-        b->n_trained += x->trained;
+        ft_samples_read(s, (size_t)d->packs.sample[from + k], b->ids + b->cu[k], b->labels + b->cu[k]);
+        b->n_trained += s->v[d->packs.sample[from + k]].trained;
     }
-    b->ids = ids;
+}
+
+static struct ft_row built_row(struct ft_dataset *d, int64_t i)
+{
+    struct block *b = NULL;
+    pthread_mutex_lock(&d->lock);
+    for (size_t k = 0; k < FT_ROWS_ALIVE && !b; k++)
+        if (d->blocks[k].row == i + 1) b = &d->blocks[k];
+    if (!b) {
+        b = &d->blocks[d->next_block++ % FT_ROWS_ALIVE];
+        build(d, i, b);
+    }
+    const struct ft_row r = {.n_tokens = b->n_tokens,
+                             .ids = b->ids,
+                             .labels = b->labels,
+                             .n_segments = d->packs.start[i + 1] - d->packs.start[i],
+                             .cu_seqlens = b->cu,
+                             .n_trained = b->n_trained};
+    pthread_mutex_unlock(&d->lock);
+    return r;
 }
 
 struct ft_row ft_dataset_row(const struct ft_dataset *d, int64_t i)
 {
     FT_ASSERT(i >= 0 && i < d->packs.n_packs);
-    const int64_t from = d->packs.start[i], n = d->packs.start[i + 1] - from;
-    if (n == 1) {
-        const int64_t k = d->packs.sample[from];
-        const struct ft_sample *s = &d->l.samples.v[k];
-        return (struct ft_row){.n_tokens = s->n,
-                               .ids = d->l.samples.ids + s->at,
-                               .labels = d->l.samples.labels + s->at,
-                               .n_segments = 1,
-                               .cu_seqlens = d->cu[k],
-                               .n_trained = s->trained};
-    }
-    struct block *b = &d->blocks[i];
-    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&d->lock; /* made rows are a cache: the set itself does not change */
-    pthread_mutex_lock(lock);
-    if (!b->ids) build(d, from, n, b);
-    pthread_mutex_unlock(lock);
-    return (struct ft_row){.n_tokens = b->n_tokens,
-                           .ids = b->ids,
-                           .labels = b->labels,
-                           .n_segments = n,
-                           .cu_seqlens = b->cu,
-                           .n_trained = b->n_trained};
+    if (d->packs.start[i + 1] - d->packs.start[i] > 1 || d->l.samples.files)
+        return built_row((struct ft_dataset *)(uintptr_t)d, i); /* made rows are a cache: the set itself does not change */
+    const int64_t k = d->packs.sample[d->packs.start[i]];
+    const struct ft_sample *s = &d->l.samples.v[k];
+    return (struct ft_row){.n_tokens = s->n,
+                           .ids = d->l.samples.ids + s->at,
+                           .labels = d->l.samples.labels + s->at,
+                           .n_segments = 1,
+                           .cu_seqlens = d->cu[k],
+                           .n_trained = s->trained};
 }
 
 int ft_dataset_row_file(const struct ft_dataset *d, int64_t i)

@@ -13,7 +13,9 @@
 
 struct ft_dataset;
 
-/* One row: n segments (samples) one after another; one segment unless packed. Pointers live until the next ft_dataset_epoch(). */
+/* One row: n segments (samples) one after another; one segment unless packed. Pointers live until
+ * FT_ROWS_ALIVE further rows were asked for or ft_dataset_epoch() is called: copy what is needed at once. */
+enum { FT_ROWS_ALIVE = 64 };
 struct ft_row {
     int64_t n_tokens;
     const int32_t *ids;    /* (n_tokens) */
@@ -31,7 +33,8 @@ struct ft_dataset_options {
     int64_t vocab_rows;    /* rows of the embedding; ids must be below; 0: not known (read config.json) */
     int64_t seq_len;       /* resolved */
     uint64_t seed;
-    size_t max_faults; /* faults of records that are kept (all are counted); 0: 20 */
+    size_t max_faults;     /* faults of records that are kept (all are counted); 0: 20 */
+    const char *cache_dir; /* prepared data are kept there; NULL: [data] cache, and without that key in memory only */
 };
 
 /* Opens the split; a split that [data] does not name gives *out = NULL and FT_OK. Faults of records go to faults (printed by the

@@ -27,6 +27,7 @@ struct reader {
     int32_t file;
     const char *path;
     struct ft_keyset other; /* prompts of the other split, for the overlap */
+    struct ft_err store;    /* the first failure of the sample files */
 };
 
 const char *ft_split_name(enum ft_split split)
@@ -46,7 +47,7 @@ static FT_PRINTF(2, 3) void note(struct ft_loaded *l, const char *fmt, ...)
 
 /* ---- which shape a file has ---- */
 
-static enum ft_code peek_format(const struct reader *r, const char *path, enum ft_data_format *out, struct ft_err *err)
+enum ft_code ft_peek_format(const struct ft_data_fields *fields, const char *path, enum ft_data_format *out, struct ft_err *err)
 {
     struct ft_jsonl *j = NULL;
     struct ft_line line;
@@ -57,7 +58,7 @@ static enum ft_code peek_format(const struct reader *r, const char *path, enum f
     while (good < PEEK && ft_jsonl_next(j, &line, err)) {
         struct ft_json *v = NULL;
         if (!ft_line_parse(&line, &v, &f)) continue;
-        const enum ft_data_format shape = ft_record_shape(v, &r->o->fields->columns);
+        const enum ft_data_format shape = ft_record_shape(v, &fields->columns);
         if (!count[shape]++) first[shape] = line.number;
         good += shape != FT_FORMAT_AUTO;
         ft_json_destroy(v);
@@ -127,10 +128,23 @@ static bool take_keys(struct reader *r, struct ft_record_keys k)
     return true;
 }
 
+/* Two bytes a token when every id fits. */
+static bool open_files(struct reader *r)
+{
+    const int64_t ids = r->worker ? ft_tokenizer_n_ids(r->sampler.tokenizer) : r->o->vocab_rows;
+    const int width = ids > 0 && ids <= UINT16_MAX + 1 ? 2 : 4;
+    if (r->how->width_used) *r->how->width_used = width;
+    return ft_samples_to_files(&r->l->samples, r->how->files_dir, width, &r->store) == FT_OK;
+}
+
 static void keep_sample(struct reader *r, const struct ft_line *line)
 {
-    if (fit_length(r, line, &r->ids) &&
-        !ft_samples_add(&r->l->samples, r->ids.ids, r->ids.labels, (int32_t)r->ids.n, r->file, line->number))
+    if (!fit_length(r, line, &r->ids)) return;
+    if (r->how->files_dir && !r->l->samples.files && !open_files(r)) {
+        r->stopped = true;
+        return;
+    }
+    if (!ft_samples_add(&r->l->samples, r->ids.ids, r->ids.labels, (int32_t)r->ids.n, r->file, line->number))
         r->l->facts.untrained++;
 }
 
@@ -193,7 +207,7 @@ static enum ft_code read_file(struct reader *r, const char *path, struct ft_err 
     struct ft_line line;
     enum ft_code rc = FT_OK;
     r->format = (enum ft_data_format)r->o->fields->format;
-    if (r->format == FT_FORMAT_AUTO) rc = peek_format(r, path, &r->format, err);
+    if (r->format == FT_FORMAT_AUTO) rc = ft_peek_format(r->o->fields, path, &r->format, err);
     if (rc == FT_OK) rc = open_sampler(r, err);
     if (rc == FT_OK) rc = ft_jsonl_open(path, &j, err);
     if (rc != FT_OK) return rc;
@@ -229,7 +243,7 @@ static enum ft_code overlap_of_file(struct reader *r, const char *path, int64_t 
     struct ft_line line;
     struct ft_line_fault f;
     enum ft_data_format format = (enum ft_data_format)r->o->fields->format;
-    enum ft_code rc = format == FT_FORMAT_AUTO ? peek_format(r, path, &format, err) : FT_OK;
+    enum ft_code rc = format == FT_FORMAT_AUTO ? ft_peek_format(r->o->fields, path, &format, err) : FT_OK;
     if (rc == FT_OK) rc = ft_jsonl_open(path, &j, err);
     if (rc != FT_OK) return rc;
     while (ft_jsonl_next(j, &line, err)) {
@@ -347,8 +361,7 @@ static void finish(struct reader *r)
     const struct ft_samples *s = &l->samples;
     l->facts.kept = l->facts.samples = l->facts.rows = (int64_t)s->n;
     l->facts.tokens = (int64_t)s->n_tokens, l->facts.trained_tokens = s->trained, l->facts.longest = s->longest;
-    const int64_t options[2] = {r->o->seq_len, r->o->fields->packing};
-    const struct ft_hash128 h = ft_hash_chain(s->hash, options, sizeof options);
+    const struct ft_hash128 h = ft_hash_chain(s->hash, &r->o->seq_len, sizeof r->o->seq_len);
     l->facts.fingerprint_hi = h.hi, l->facts.fingerprint_lo = h.lo;
     l->facts.terminator_id = -1;
     l->bos = -1;
@@ -388,7 +401,12 @@ static enum ft_code read_all(struct reader *r, const struct ft_list *list, struc
         rc = read_file(r, files.v[i], err);
     }
     ft_files_fini(&files);
+    if (rc == FT_OK && r->store.code != FT_OK) {
+        if (err) *err = r->store;
+        return r->store.code;
+    }
     if (rc == FT_OK) rc = verdict(r, err);
+    if (rc == FT_OK && r->l->samples.files) rc = ft_samples_finish_files(&r->l->samples, err);
     return rc == FT_OK ? check_overlap(r, err) : rc;
 }
 

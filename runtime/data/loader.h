@@ -38,11 +38,16 @@ struct ft_load_how {
     ft_sample_visitor *visit; /* NULL: none */
     void *ctx;
     bool check_overlap;
+    const char *files_dir; /* samples are written to files there (prepared.h); NULL: kept in memory */
+    int *width_used;       /* with files_dir: bytes a token */
 };
 
 /* NULL files of the split: *named false and FT_OK. On an error out is empty but the faults stay. */
 enum ft_code ft_load(const struct ft_load_how *how, bool *named, struct ft_loaded *out, struct ft_err *err) FT_MUST_CHECK;
 void ft_loaded_fini(struct ft_loaded *l);
+/* The shape that most of the first 100 records of a file have (format = auto); plain text and token ids are refused: never guessed. */
+enum ft_code ft_peek_format(const struct ft_data_fields *fields, const char *path, enum ft_data_format *out,
+                            struct ft_err *err) FT_MUST_CHECK;
 const char *ft_split_name(enum ft_split split);
 
 #endif

@@ -5,38 +5,10 @@
 
 #include "base/arena.h"
 
-void ft_samples_fini(struct ft_samples *s)
-{
-    free(s->ids);
-    free(s->labels);
-    free(s->v);
-    memset(s, 0, sizeof *s);
-}
-
 struct ft_hash128 ft_hash_chain(struct ft_hash128 h, const void *p, size_t n)
 {
     const struct ft_hash128 pair[2] = {h, ft_xxh3_128(p, n)};
     return ft_xxh3_128(pair, sizeof pair);
-}
-
-int32_t ft_samples_add(struct ft_samples *s, const int32_t *ids, const int32_t *labels, int32_t n, int32_t file, int64_t line)
-{
-    const size_t at = s->n_tokens, more = (size_t)n;
-    int32_t trained = 0;
-    ft_grow(&s->ids, &s->ids_cap, at + more, sizeof *s->ids);
-    ft_grow(&s->labels, &s->labels_cap, at + more, sizeof *s->labels);
-    memcpy(s->ids + at, ids, more * sizeof *ids);
-    memcpy(s->labels + at, labels, more * sizeof *labels);
-    if (n) s->labels[at] = FT_NOT_TRAINED;
-    for (size_t i = 0; i < more; i++) trained += s->labels[at + i] != FT_NOT_TRAINED;
-    ft_grow(&s->v, &s->cap, s->n + 1, sizeof *s->v);
-    s->v[s->n++] = (struct ft_sample){.at = (int64_t)at, .n = n, .trained = trained, .file = file, .line = line};
-    s->n_tokens += more;
-    s->trained += trained;
-    if (n > s->longest) s->longest = n;
-    s->hash = ft_hash_chain(s->hash, s->ids + at, more * sizeof *ids);
-    s->hash = ft_hash_chain(s->hash, s->labels + at, more * sizeof *labels);
-    return trained;
 }
 
 /* Open addressing; the all-zero key marks an empty slot and is stored as all-one. */
