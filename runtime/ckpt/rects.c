@@ -48,24 +48,43 @@ bool ft_rect_meet(const struct ft_rect *a, const struct ft_rect *b, struct ft_re
     return true;
 }
 
-/* A run of n consecutive elements of the logical tensor from row-major index `first` on. */
+static bool is_finite(float x) { return (ft_f32_bits(x) & 0x7F800000u) != 0x7F800000u; }
+
+/* Full chunks have a fixed length, so that the compiler makes vectors of these two loops. */
+static uint64_t count_bad(const float *x, int64_t n)
+{
+    uint32_t bad = 0;
+    if (n == CHUNK)
+        for (int64_t i = 0; i < CHUNK; i++) bad += (ft_f32_bits(x[i]) & 0x7F800000u) == 0x7F800000u;
+    else
+        for (int64_t i = 0; i < n; i++) bad += !is_finite(x[i]);
+    return bad;
+}
+
+static void round_all(uint16_t *restrict out, const float *restrict x, int64_t n)
+{
+    if (n == CHUNK)
+        for (int64_t i = 0; i < CHUNK; i++) out[i] = ft_f32_to_bf16(x[i]);
+    else
+        for (int64_t i = 0; i < n; i++) out[i] = ft_f32_to_bf16(x[i]);
+}
+
+/* A run of n consecutive elements of the logical tensor from row-major index `first` on; `done` came before it in the rectangle. */
 static void sum_run(struct ft_rect_sums *s, const float *x, int64_t n, uint64_t first, uint64_t done, bool bf16)
 {
     uint16_t half[CHUNK];
     for (int64_t at = 0; at < n; at += CHUNK) {
         const int64_t k = n - at < CHUNK ? n - at : CHUNK;
-        uint64_t bad = 0;
-        for (int64_t i = 0; i < k; i++) bad += (ft_f32_bits(x[at + i]) & 0x7F800000u) == 0x7F800000u;
-        if (bad && !s->nonfinite)
-            for (int64_t i = 0; i < k; i++)
-                if ((ft_f32_bits(x[at + i]) & 0x7F800000u) == 0x7F800000u) {
-                    s->first_nonfinite = done + (uint64_t)(at + i);
-                    break;
-                }
+        const uint64_t bad = count_bad(x + at, k);
+        for (int64_t i = 0; bad && !s->nonfinite && i < k; i++)
+            if (!is_finite(x[at + i])) {
+                s->first_nonfinite = done + (uint64_t)(at + i);
+                break;
+            }
         s->nonfinite += bad;
         s->hash += ft_logical_hash(x + at, (size_t)k, 4, first + (uint64_t)at);
         if (!bf16) continue;
-        for (int64_t i = 0; i < k; i++) half[i] = ft_f32_to_bf16(x[at + i]);
+        round_all(half, x + at, k);
         s->hash_bf16 += ft_logical_hash(half, (size_t)k, 2, first + (uint64_t)at);
     }
 }

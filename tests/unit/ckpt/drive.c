@@ -18,7 +18,7 @@ static int run(const struct ft_place *place, void *arg)
     struct ft_ckpt *c = NULL;
     ft_log_set((struct ft_log_sink){.fd = -1, .also_fd = -1});
     if (j->fault) setenv("FT_FAULT", j->fault, 1);
-    enum ft_code rc = fake_begin(&f, place, j->dir, j->run_id, j->precision, &err);
+    enum ft_code rc = fake_begin(&f, place, j->dir, j->run_id, j->precision, j->tensor ? j->tensor : 1, &err);
     if (rc) return say_err(rc, &err), 10 + (int)rc;
     f.o.resume = j->resume ? j->resume : "auto";
     if (j->keep) f.o.keep = j->keep < 0 ? 0 : j->keep;

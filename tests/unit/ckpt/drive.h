@@ -7,6 +7,7 @@
 struct job {
     const char *dir, *run_id, *resume;
     enum ft_ckpt_precision precision;
+    int tensor;                     /* tensor ranks; 0: 1 */
     int64_t saves[8];               /* steps, ends with 0 */
     int64_t best;                   /* the save of this step is the best */
     int64_t values;                 /* saves have the values of this step (0: of their own) */

@@ -16,10 +16,11 @@ static const struct {
     int64_t dims[2];
 } shapes[N_PARAMS] = {{"model.embed_tokens.weight", 2, {101, 6}},
                       {"model.layers.0.self_attn.q_proj.weight", 2, {8, 6}},
-                      {"model.layers.0.mlp.up_proj.weight", 2, {16, 6}},
+                      {"model.layers.0.mlp.down_proj.weight", 2, {16, 8}},
                       {"model.norm.weight", 1, {6, 1}},
                       {"lm_head.weight", 2, {37, 6}}};
 
+/* kind: 0 master, 1 m, 2 v. */
 static float value(size_t param, int kind, int64_t element, int64_t step)
 {
     const uint64_t h = ft_mix64((uint64_t)param * 7919 + (uint64_t)kind * 104729 + (uint64_t)element * 31 +
@@ -34,16 +35,36 @@ static void say_line(void *self, const char *line)
     snprintf(f->said + used, sizeof f->said - used, "%s\n", line);
 }
 
-static void lay_out(struct fake *f, int data, int rank)
+/* Tensor shards as the model's rows have them: rows of embedding (padded), q, up and head; columns of down; norm on all. */
+static void shard(struct ft_param *p, size_t i, int tensor, int rank)
+{
+    static const enum ft_shard axis[N_PARAMS] = {FT_SHARD_DIM0, FT_SHARD_DIM0, FT_SHARD_DIM1, FT_SHARD_NONE, FT_SHARD_DIM0};
+    p->shard = axis[i];
+    if (p->shard == FT_SHARD_NONE) return;
+    const int d = p->shard == FT_SHARD_DIM0 ? 0 : 1;
+    p->local[d] = (p->dims[d] + tensor - 1) / tensor;
+    p->origin[d] = p->local[d] * rank;
+}
+
+/* Element of the logical tensor; -1: padding. */
+static int64_t logical(const struct ft_param *p, int64_t local)
+{
+    const int64_t row = local / p->local[1] + p->origin[0], column = local % p->local[1] + p->origin[1];
+    return row < p->dims[0] ? row * p->dims[1] + column : -1;
+}
+
+static void lay_out(struct fake *f, int tensor, int world, int rank)
 {
     struct ft_bucket_param b[N_PARAMS];
+    const int data = world / tensor;
     for (size_t i = 0; i < N_PARAMS; i++) {
         f->params[i] = (struct ft_param){.name = shapes[i].name, .n_dims = shapes[i].n_dims, .layer = -1};
         memcpy(f->params[i].dims, shapes[i].dims, sizeof shapes[i].dims);
         memcpy(f->params[i].local, shapes[i].dims, sizeof shapes[i].dims);
-        b[i] = (struct ft_bucket_param){.n = ft_param_count(&f->params[i])};
+        shard(&f->params[i], i, tensor, rank % tensor);
+        b[i] = (struct ft_bucket_param){.n = ft_param_local(&f->params[i])};
     }
-    f->buckets = ft_buckets_make(b, N_PARAMS, data, rank, FT_BUCKET_LIMIT, f->arena);
+    f->buckets = ft_buckets_make(b, N_PARAMS, data, rank / tensor, FT_BUCKET_LIMIT, f->arena);
     float **pools[3] = {&f->master, &f->m, &f->v};
     for (int k = 0; k < 3; k++) {
         *pools[k] = ft_arena_array(f->arena, (size_t)f->buckets.state_total + 1, sizeof(float));
@@ -62,14 +83,14 @@ static void lay_out(struct fake *f, int data, int rank)
 }
 
 enum ft_code fake_begin(struct fake *f, const struct ft_place *place, const char *dir, const char *run_id,
-                        enum ft_ckpt_precision precision, struct ft_err *err)
+                        enum ft_ckpt_precision precision, int tensor, struct ft_err *err)
 {
     memset(f, 0, sizeof *f);
     f->arena = ft_arena_create();
     const struct ft_comm_options o = {.engine = "auto", .timeout_ns = 60 * FT_SEC, .join_ns = 30 * FT_SEC};
-    const enum ft_code rc = ft_comm_open(place, ft_mesh_make(1, 1, place->world, 1), &o, &f->comm, err);
+    const enum ft_code rc = ft_comm_open(place, ft_mesh_make(tensor, 1, place->world / tensor, 1), &o, &f->comm, err);
     if (rc) return rc;
-    lay_out(f, place->world, place->rank);
+    lay_out(f, tensor, place->world, place->rank);
     f->maths[0] = (struct ft_ckpt_fact){"vocab_size", "37"};
     f->maths[1] = (struct ft_ckpt_fact){"rope_theta", "10000"};
     f->maths[2] = (struct ft_ckpt_fact){"num_key_value_heads", "2"};
@@ -77,9 +98,9 @@ enum ft_code fake_begin(struct fake *f, const struct ft_place *place, const char
     static const char *const no_decay[] = {"model.norm.weight"};
     f->run = (struct ft_ckpt_run){.run_id = run_id,
                                   .backend = "cpu",
-                                  .tensor = 1,
+                                  .tensor = tensor,
                                   .pipeline = 1,
-                                  .data = place->world,
+                                  .data = place->world / tensor,
                                   .virtual_pipeline = 1,
                                   .order = "tp-dp-pp",
                                   .method = "full",
@@ -118,6 +139,7 @@ enum ft_code fake_begin(struct fake *f, const struct ft_place *place, const char
                                     .n_model = N_PARAMS,
                                     .params = f->params,
                                     .n_params = N_PARAMS,
+                                    .tensor_rank = place->rank % tensor,
                                     .say = say_line,
                                     .self = f};
     return FT_OK;
@@ -133,10 +155,10 @@ void fake_fill(struct fake *f, int64_t step)
 {
     for (size_t i = 0; i < f->buckets.n_pieces; i++) {
         const struct ft_ckpt_piece *p = &f->pieces[i];
+        float *to[3] = {p->master, p->m, p->v};
         for (int64_t e = p->from; e < p->to; e++) {
-            p->master[e - p->from] = value(p->param, 0, e, step);
-            p->m[e - p->from] = value(p->param, 1, e, step);
-            p->v[e - p->from] = value(p->param, 2, e, step);
+            const int64_t at = logical(&f->params[p->param], e);
+            for (int k = 0; k < 3; k++) to[k][e - p->from] = at < 0 ? 0 : value(p->param, k, at, step);
         }
     }
 }
@@ -146,10 +168,13 @@ int64_t fake_wrong(const struct fake *f, int64_t step)
     int64_t wrong = 0;
     for (size_t i = 0; i < f->buckets.n_pieces; i++) {
         const struct ft_ckpt_piece *p = &f->pieces[i];
+        const float *have[3] = {p->master, p->m, p->v};
         for (int64_t e = p->from; e < p->to; e++) {
-            const float want[3] = {value(p->param, 0, e, step), value(p->param, 1, e, step), value(p->param, 2, e, step)};
-            const float *have[3] = {p->master, p->m, p->v};
-            for (int k = 0; k < 3; k++) wrong += memcmp(&have[k][e - p->from], &want[k], sizeof(float)) != 0;
+            const int64_t at = logical(&f->params[p->param], e);
+            for (int k = 0; k < 3 && at >= 0; k++) {
+                const float want = value(p->param, k, at, step);
+                wrong += memcmp(&have[k][e - p->from], &want, sizeof want) != 0;
+            }
         }
     }
     return wrong;

@@ -1,5 +1,5 @@
 /* A run without a model: parameters whose masters, m and v are known functions of the logical element and the step, laid out by the
- * real buckets over any number of data ranks. */
+ * real buckets over any number of data and tensor ranks. */
 #ifndef FT_TESTS_CKPT_RUN_H
 #define FT_TESTS_CKPT_RUN_H
 
@@ -24,9 +24,9 @@ struct fake {
     char said[16384]; /* lines for people of rank 0 */
 };
 
-/* Opens the comm of `data` ranks and lays everything out; values are poison until fake_fill or ft_ckpt_resume. */
+/* Opens the comm (tensor ranks fastest) and lays everything out; values are poison until fake_fill or ft_ckpt_resume. */
 enum ft_code fake_begin(struct fake *f, const struct ft_place *place, const char *dir, const char *run_id,
-                        enum ft_ckpt_precision precision, struct ft_err *err);
+                        enum ft_ckpt_precision precision, int tensor, struct ft_err *err);
 void fake_end(struct fake *f);
 void fake_fill(struct fake *f, int64_t step);
 /* Elements that are not bitwise those of the step; 0: all right. */

@@ -48,6 +48,36 @@ static void test_RT05_odd_shards(void **state)
     }
 }
 
+/* Tensor shards: rows, columns, a padded vocabulary, a replicated norm. (t,d) = (2,1) (1,2) (2,2) (4,1) (1,1) (4,2). */
+static void test_RT06_RT07_tensor_shards(void **state)
+{
+    (void)state;
+    static const struct {
+        int tensor, world;
+    } layouts[] = {{2, 2}, {1, 2}, {2, 4}, {4, 4}, {1, 1}, {4, 8}};
+    char *dir = make_dir(), *other = make_dir();
+    struct ranks r;
+    for (int i = 0; i < 6; i++) {
+        struct job j = {
+            .dir = dir, .run_id = "run-a", .precision = FT_CKPT_BF16, .tensor = layouts[i].tensor, .saves = {i + 1}, .values = 9};
+        drive(&j, layouts[i].world, &r);
+        went_well(&r, i);
+    }
+    struct job whole = {.dir = other, .run_id = "run-b", .precision = FT_CKPT_BF16, .saves = {9}};
+    drive(&whole, 1, &r);
+    went_well(&r, 0);
+    assert_true(state_hash(other, "step_00000009") == state_hash(dir, "step_00000006"));
+    assert_true(state_hash(other, "step_00000009") == state_hash(dir, "step_00000005"));
+    size_t n;
+    char path[600];
+    snprintf(path, sizeof path, "%s/step_00000006", dir);
+    char *text = slurp(path, "manifest.json", &n);
+    assert_non_null(strstr(text, "\"name\":\"model.embed_tokens.weight\",\"dtype\":\"BF16\",\"shape\":[101,6]")); /* never padded */
+    free(text);
+    remove_dir(dir);
+    remove_dir(other);
+}
+
 /* The same values at any layout have the same hash; a second save after a load too. */
 static void test_same_state_hash(void **state)
 {
@@ -347,7 +377,7 @@ static int two_runs(const struct ft_place *place, void *arg)
     struct ft_place alone = *place;
     alone.rank = 0;
     alone.world = 1;
-    if (fake_begin(&f, &alone, dir, place->rank ? "run-b" : "run-a", FT_CKPT_FP32, &err)) return 9;
+    if (fake_begin(&f, &alone, dir, place->rank ? "run-b" : "run-a", FT_CKPT_FP32, 1, &err)) return 9;
     if (place->rank) sleep(1);
     const enum ft_code rc = ft_ckpt_open(&f.o, &c, &err);
     if (rc) say_err(rc, &err);
@@ -372,9 +402,11 @@ static void test_two_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_RT05_odd_shards), cmocka_unit_test(test_same_state_hash), cmocka_unit_test(test_what_must_agree),
-        cmocka_unit_test(test_choosing),        cmocka_unit_test(test_retention),       cmocka_unit_test(test_leftovers),
-        cmocka_unit_test(test_locks),           cmocka_unit_test(test_bad_target),      cmocka_unit_test(test_nan_is_not_saved),
+        cmocka_unit_test(test_RT05_odd_shards), cmocka_unit_test(test_RT06_RT07_tensor_shards),
+        cmocka_unit_test(test_same_state_hash), cmocka_unit_test(test_what_must_agree),
+        cmocka_unit_test(test_choosing),        cmocka_unit_test(test_retention),
+        cmocka_unit_test(test_leftovers),       cmocka_unit_test(test_locks),
+        cmocka_unit_test(test_bad_target),      cmocka_unit_test(test_nan_is_not_saved),
         cmocka_unit_test(test_two_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

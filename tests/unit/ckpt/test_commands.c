@@ -10,7 +10,7 @@
 static char said[65536];
 
 /* Runs "VERB ARGS…"; words are cut at blanks. Output and messages stand in `said`. */
-static int call(const char *line, ...)
+static int __attribute__((format(printf, 1, 2))) call(const char *line, ...)
 {
     char text[2048], *words[16], *rest = text;
     int n = 0;

@@ -210,7 +210,7 @@ static void every_engine(int n, struct ft_mesh mesh, const int *nodes)
     for (const struct ft_coll_entry *e = ft_coll_table; e->name; e++) {
         if (!e->ops || (n == 1) != !strcmp(e->name, "self")) continue;
         struct plan plan = {.engine = e->name, .mesh = mesh};
-        struct ranks r = {.n = n, .node_of = nodes, .run = run, .arg = &plan, .limit_s = 100};
+        struct ranks r = {.n = n, .node_of = nodes, .run = run, .arg = &plan, .limit_s = 300};
         ranks_run(&r);
         ranks_all_ok(&r);
         tried++;
