@@ -30,7 +30,7 @@ static bool job_name(const char *value, struct ft_buf *why)
     if (strlen(value) <= 64 && value[0] != '-' && value[0] != '.' &&
         strspn(value, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == strlen(value))
         return true;
-    ft_buf_addf(why, "'%s' is not a name of up to 64 letters, digits, '.', '_' and '-' that begins with none of the last", value);
+    ft_buf_addf(why, "'%s' is not a name: up to 64 letters, digits, '.', '_' and '-', not beginning with '.' or '-'", value);
     return false;
 }
 

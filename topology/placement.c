@@ -34,7 +34,7 @@ static enum ft_code too_few(const struct ft_placement_request *q, int64_t need, 
         ft_fail(err, FT_CONFIG, "tensor %lld x pipeline %lld x data %lld needs %lld ranks, but %zu node%s %s room for %lld",
                 (long long)q->tensor, (long long)q->pipeline, (long long)(q->data ? q->data : 1), (long long)need, q->n_nodes,
                 q->n_nodes == 1 ? "" : "s", q->n_nodes == 1 ? "has" : "have", (long long)have);
-    if (!most) return ft_fix(err, "name more nodes or slots, or lower tensor or pipeline");
+    if (!most) return ft_fix(err, "pipeline = %lld or less works, or name more nodes or slots", (long long)(have / q->tensor));
     return ft_fix(err, "%s%lld or less works, or name more nodes or slots",
                   q->world ? "-n " : "data = ", (long long)(q->world ? most * step : most));
 }

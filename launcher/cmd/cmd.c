@@ -17,9 +17,57 @@ void ft_cmd_begin(struct ft_cmd *c, const struct ft_command *self, int argc, cha
     c->color = getenv("NO_COLOR") && *getenv("NO_COLOR") ? FT_COLOR_NEVER : FT_COLOR_AUTO;
 }
 
+/* Bytes that would act on a terminal are shown, not sent; UTF-8, newline and tab pass. */
+static void add_visible(const char *text, size_t n, struct ft_buf *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char b = (unsigned char)text[i];
+        if ((b < 0x20 && b != '\n' && b != '\t') || b == 0x7f) ft_buf_addf(out, "\\x%02X", b);
+        else ft_buf_addc(out, text[i]);
+    }
+}
+
+void ft_cmd_say(const struct ft_cmd *c, const char *text)
+{
+    static const struct {
+        const char *word, *color;
+    } heads[] = {{"ftlaunch: error:", "31"}, {"ftlaunch: warning:", "33"}, {"ftlaunch: note:", "36"}};
+    bool color = c->color == FT_COLOR_ALWAYS || (c->color == FT_COLOR_AUTO && isatty(2));
+    struct ft_buf out = {0};
+    for (const char *line = text; *line;) {
+        size_t n = strcspn(line, "\n");
+        for (size_t i = 0; color && i < sizeof heads / sizeof *heads; i++) {
+            size_t head = strlen(heads[i].word);
+            if (strncmp(line, heads[i].word, head) != 0) continue;
+            ft_buf_addf(&out, "\033[1;%sm%s\033[0m", heads[i].color, heads[i].word);
+            line += head;
+            n -= head;
+        }
+        add_visible(line, n, &out);
+        line += n;
+        if (*line) ft_buf_addc(&out, *line++);
+    }
+    fwrite(ft_buf_str(&out), 1, out.n, stderr);
+    ft_buf_fini(&out);
+}
+
+/* What print() writes into a stream, said. */
+static void say_stream(const struct ft_cmd *c, const struct ft_err *err, const struct ft_faults *faults)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) ft_die_nomem(n);
+    if (err) ft_err_print(f, "ftlaunch", err);
+    if (faults) ft_faults_print(f, "ftlaunch", faults);
+    if (fclose(f)) ft_die_nomem(n);
+    ft_cmd_say(c, text);
+    free(text);
+}
+
 void ft_cmd_fail(struct ft_cmd *c, const struct ft_err *err)
 {
-    ft_err_print(stderr, "ftlaunch", err);
+    say_stream(c, err, NULL);
     c->done = true;
     c->status = err->code == FT_USAGE || err->code == FT_CONFIG || err->code == FT_UNSUPPORTED || err->code == FT_DATA ? 2 : 125;
 }
@@ -84,7 +132,7 @@ void ft_cmd_print_faults(struct ft_cmd *c)
         ft_faults_add(&shown, f->severity, f->at, f->section, f->key, "%s", f->text);
         if (f->fix) ft_fault_fix(&shown, "%s", f->fix);
     }
-    ft_faults_print(stderr, "ftlaunch", &shown);
+    say_stream(c, NULL, &shown);
 }
 
 bool ft_cmd_load_job(struct ft_cmd *c)

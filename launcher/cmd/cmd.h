@@ -82,6 +82,9 @@ const struct ft_plan *ft_cmd_make_plan(struct ft_cmd *c, int n_ranks);
 int ft_cmd_ranks(struct ft_cmd *c, const char *value);
 /* Prints an error (interface: "How an error reads"), sets done and status (2 for usage and config, else 125). */
 void ft_cmd_fail(struct ft_cmd *c, const struct ft_err *err);
+/* Text for stderr: "ftlaunch: error:" and the like in colour when --color, NO_COLOR and the terminal allow it; control bytes as
+ * \xHH. */
+void ft_cmd_say(const struct ft_cmd *c, const char *text);
 void ft_cmd_print_faults(struct ft_cmd *c); /* sorted; notes and warnings not with -q */
 /* Frees everything, flushes stdout (125 when that fails); returns the status. */
 int ft_cmd_end(struct ft_cmd *c);

@@ -68,7 +68,7 @@ static struct ft_json *ask_fttrain(struct ft_cmd *c, const struct ft_plan *p)
                             .n_sets = c->n_sets,
                             .more_set = data};
     if (!ft_ask_fttrain(&q, &answer, &status, &err)) return answer;
-    if (c->verbose >= 0) fprintf(stderr, "ftlaunch: note: %s\n", err.text);
+    if (c->verbose >= 0) ft_cmd_say(c, ft_arena_printf(c->arena, "ftlaunch: note: %s\n", err.text));
     return NULL;
 }
 

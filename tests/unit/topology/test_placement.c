@@ -32,7 +32,7 @@ static const struct {
     {"4 4", 4, 1, 0, 0, "pp-tp-dp", 8, "4 4"},
     {"4 4", 2, 1, 0, 0, "pp-dp-tp", 0, "tp group 0|order"},
     {"4 4", 8, 1, 0, 0, "tp-dp-pp", 0, "tensor = 8 does not fit into one node: the largest, 'gpu01', has 4 slots|4 or less"},
-    {"1 1", 1, 4, 0, 0, "tp-dp-pp", 0, "needs 4 ranks, but 2 nodes have room for 2|more nodes"},
+    {"1 1", 1, 4, 0, 0, "tp-dp-pp", 0, "needs 4 ranks, but 2 nodes have room for 2|pipeline = 2 or less works, or name more nodes"},
     {"8 8", 2, 1, 16, 0, "tp-dp-pp", 0, "needs 32 ranks, but 2 nodes have room for 16|data = 8 or less"},
     {"8 8", 2, 2, 0, 6, "tp-dp-pp", 0, "world size 6 is not divisible by tp·pp = 4|4, 8"},
     {"8 8", 2, 2, 0, 3, "tp-dp-pp", 0, "not divisible|nearest size: 4"},
