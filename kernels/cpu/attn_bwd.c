@@ -42,6 +42,22 @@ static void probabilities(const float *s, float lse, int64_t lo, int64_t hi, int
     if (c < hi) st_part(p + c, vexp(ld_part(s + c, hi - c, -INFINITY) - lse), hi - c);
 }
 
+/* d (n): gradient of the (dropped) probabilities in, of the scores out; p becomes the dropped probabilities. */
+static void score_grad(float *p, float *d, const float *keep, float delta, float scale, int64_t n)
+{
+    int64_t c = 0;
+    for (; c + LANES <= n; c += LANES) {
+        const vf k = keep ? ld(keep + c) : all(1), pc = ld(p + c);
+        st(d + c, pc * (ld(d + c) * k - delta) * scale);
+        st(p + c, pc * k);
+    }
+    for (; c < n; c++) {
+        const float k = keep ? keep[c] : 1;
+        d[c] = p[c] * (d[c] * k - delta) * scale;
+        p[c] *= k;
+    }
+}
+
 struct operands {
     const float *q, *o, *g; /* query rows: q, out, dout */
     int64_t ld_q, ld_o, ld_g;
@@ -63,15 +79,8 @@ static void key_block(const struct bwd *b, const struct operands *x, const struc
         int64_t lo, hi;
         attn_visible(a, x->i0 + r, j0, n, &lo, &hi);
         probabilities(p, b->lse[(x->t0 + x->i0 + r) * a->H + x->head], lo, hi, n, p);
-        if (w->drops) { /* d becomes dS, p the dropped probabilities */
-            attn_drop(w, x->segment, x->head, x->i0 + r, j0, n, s->keep);
-            for (int64_t c = 0; c < n; c++) {
-                d[c] = p[c] * (d[c] * s->keep[c] - s->delta[r]) * a->scale;
-                p[c] *= s->keep[c];
-            }
-        } else {
-            for (int64_t c = 0; c < n; c++) d[c] = p[c] * (d[c] - s->delta[r]) * a->scale;
-        }
+        if (w->drops) attn_drop(w, x->segment, x->head, x->i0 + r, j0, n, s->keep);
+        score_grad(p, d, w->drops ? s->keep : NULL, s->delta[r], a->scale, n);
     }
     ft_cpu_sgemm(w->k, 1, 0, n, D, x->rows, 1, s->P, BK, x->g, x->ld_g, 1, b->pv + at, D);
     ft_cpu_sgemm(w->k, 0, 0, x->rows, D, n, 1, s->S, BK, k, ld_k, begun, s->dQ, D);
@@ -95,11 +104,7 @@ static void bwd_piece(void *arg, int64_t piece, void *scratch)
         x.q = attn_rows(w->t, w->q, a->ld_q, x.t0 + x.i0, x.rows, x.head, D, s.qf, &x.ld_q);
         x.o = attn_rows(w->t, b->out, a->ld_out, x.t0 + x.i0, x.rows, x.head, D, s.of, &x.ld_o);
         x.g = attn_rows(w->t, b->dout, a->ld_out, x.t0 + x.i0, x.rows, x.head, D, s.gf, &x.ld_g);
-        for (int64_t r = 0; r < x.rows; r++) {
-            float dot = 0;
-            for (int64_t c = 0; c < D; c++) dot += x.o[r * x.ld_o + c] * x.g[r * x.ld_g + c];
-            s.delta[r] = dot;
-        }
+        for (int64_t r = 0; r < x.rows; r++) s.delta[r] = dot_of(x.o + r * x.ld_o, x.g + r * x.ld_g, D);
         const int64_t first = attn_first_key(a, x.i0);
         for (int64_t j0 = first; j0 < x.i0 + x.rows; j0 += BK) key_block(b, &x, &s, j0, min64(BK, x.i0 + x.rows - j0), j0 > first);
         for (int64_t r = 0; r < x.rows; r++) {
@@ -119,10 +124,10 @@ static void sum_heads(const struct bwd *b, const float *partial, int64_t i, int6
     const int64_t at = i * a->ld_kv + kv * a->D;
     const bool empty = i >= a->seg.cu[a->seg.n];
     float *y = row_out(b->j.t, out, at, tmp);
-    for (int64_t c = 0; c < a->D; c++) y[c] = 0;
+    memset(y, 0, (size_t)a->D * sizeof *y);
     for (int64_t g = 0; g < b->j.group && !empty; g++) {
         const float *p = partial + ((kv * b->j.group + g) * a->T + i) * a->D;
-        for (int64_t c = 0; c < a->D; c++) y[c] += p[c];
+        add_rows_of(y, p, a->D, y);
     }
     row_end(b->j.t, out, at, a->D, y);
 }

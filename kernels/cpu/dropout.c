@@ -32,8 +32,9 @@ static void piece_of(void *arg, int64_t segment, void *scratch)
         ISA(drop_row)(&w->site, (uint64_t)s->rows[segment], (uint64_t)(token * w->C_logical + w->c0), w->C, keep);
         const float *y = row_in(w->t, w->y, i * w->C, w->C, tmp);
         float *out = row_out(w->t, w->out, i * w->C, tmp);
+        const int64_t C = w->C;
         IVDEP
-        for (int64_t c = 0; c < w->C; c++) out[c] = y[c] * keep[c];
+        for (int64_t c = 0; c < C; c++) out[c] = y[c] * keep[c];
         row_end(w->t, w->out, i * w->C, w->C, out);
     }
 }

@@ -44,8 +44,7 @@ static void bwd_piece(void *arg, int64_t piece, void *scratch)
         float *d = w->dE + w->l->row[r] * w->h;
         for (int32_t j = w->l->start[r]; j < w->l->start[r + 1]; j++) {
             const float *g = row_in(w->t, w->dx, w->l->token[j] * w->h, w->h, scratch);
-            IVDEP
-            for (int64_t c = 0; c < w->h; c++) d[c] += g[c];
+            add_rows_of(d, g, w->h, d);
         }
     }
 }
@@ -71,8 +70,7 @@ static void add_piece(void *arg, int64_t piece, void *scratch)
     for (int64_t i = piece * w->per; i < min64(w->T, (piece + 1) * w->per); i++) {
         const float *a = row_in(w->t, w->x, i * w->h, w->h, tmp), *b = row_in(w->t, w->table, w->index[i] * w->h, w->h, tmp2);
         float *y = row_out(w->t, w->x, i * w->h, tmp);
-        IVDEP
-        for (int64_t c = 0; c < w->h; c++) y[c] = a[c] + b[c];
+        add_rows_of(a, b, w->h, y);
         row_end(w->t, w->x, i * w->h, w->h, y);
     }
 }

@@ -34,9 +34,7 @@ static void fwd_head(const struct fwd *f, int64_t i, int64_t head, const float *
             memcpy((char *)f->pre + (size_t)(i * f->n_heads + head) * bytes, (const char *)f->x + (size_t)at * ft_dtype_bytes(f->t),
                    bytes);
         }
-        float s = 0;
-        for (int64_t c = 0; c < D; c++) s += x[c] * x[c];
-        const float r = 1.0f / sqrtf(s / (float)D + f->eps);
+        const float r = 1.0f / sqrtf(dot_of(x, x, D) / (float)D + f->eps);
         if (f->rstd) f->rstd[i * f->n_heads + head] = r;
         for (int64_t c = 0; c < D; c++) y[c] = x[c] * r * w[c];
         if (f->cos) { /* the norm's output is rounded to the working type, as when it is stored */

@@ -86,7 +86,7 @@ static inline float exp1(float x) { return vexp(all(x))[0]; }
 
 /* Iterations of the next loop are independent though its arrays may be one array (same index only). */
 #ifdef __clang__
-#define IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#define IVDEP /* clang checks for overlap itself */
 #else
 #define IVDEP _Pragma("GCC ivdep")
 #endif
@@ -115,6 +115,22 @@ static inline float *row_out(enum ft_dtype t, void *y, int64_t at, float *tmp) {
 static inline void row_end(enum ft_dtype t, void *y, int64_t at, int64_t n, const float *tmp)
 {
     if (t != FT_F32) narrow(tmp, n, (uint16_t *)y + at);
+}
+/* y = a + b; the arrays may be one array. */
+static inline void add_rows_of(const float *a, const float *b, int64_t n, float *y)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) st(y + i, ld(a + i) + ld(b + i));
+    for (; i < n; i++) y[i] = a[i] + b[i];
+}
+static inline float dot_of(const float *a, const float *b, int64_t n)
+{
+    vf sum = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) sum += ld(a + i) * ld(b + i);
+    float s = hsum(sum);
+    for (; i < n; i++) s += a[i] * b[i];
+    return s;
 }
 static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }

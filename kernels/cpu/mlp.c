@@ -136,8 +136,7 @@ static void slices_piece(void *arg, int64_t piece, void *scratch)
     (void)scratch;
     const struct slices *s = arg;
     const int64_t c0 = piece * COLUMNS, c1 = min64(s->n, c0 + COLUMNS);
-    for (int64_t i = 0; i < s->n_slices; i++)
-        for (int64_t c = c0; c < c1; c++) s->y[c] += s->partial[i * s->n + c];
+    for (int64_t i = 0; i < s->n_slices; i++) add_rows_of(s->y + c0, s->partial + i * s->n + c0, c1 - c0, s->y + c0);
 }
 
 void ISA(add_slices)(struct ft_kctx *k, int64_t n_slices, int64_t n, const float *partial, float *y)
@@ -160,7 +159,7 @@ static void bias_piece(void *arg, int64_t piece, void *scratch)
     memset(sum, 0, (size_t)w->n * sizeof *sum);
     for (int64_t i = piece * w->per; i < min64(w->T, (piece + 1) * w->per); i++) {
         const float *d = row_in(w->t, w->dy, i * w->ld, w->n, scratch);
-        for (int64_t c = 0; c < w->n; c++) sum[c] += d[c];
+        add_rows_of(sum, d, w->n, sum);
     }
 }
 

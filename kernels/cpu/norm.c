@@ -36,8 +36,7 @@ static void fwd_piece(void *arg, int64_t piece, void *scratch)
         if (f->delta) {
             const float *d = row_in(f->t, f->delta, i * h, h, t1);
             float *s = row_out(f->t, f->s, i * h, t0);
-            IVDEP
-            for (int64_t c = 0; c < h; c++) s[c] = x[c] + d[c];
+            add_rows_of(x, d, h, s);
             row_end(f->t, f->s, i * h, h, s);
             x = row_in(f->t, f->s, i * h, h, t0);
         }

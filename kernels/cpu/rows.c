@@ -83,8 +83,7 @@ static void add_piece(void *arg, int64_t piece, void *scratch)
         const int64_t n = min64(BLOCK, w->n - at);
         const float *a = row_in(w->from, w->x, at, n, ta), *b = row_in(w->from, w->y, at, n, tb);
         float *y = row_out(w->from, w->y, at, tb);
-        IVDEP
-        for (int64_t i = 0; i < n; i++) y[i] = b[i] + a[i];
+        add_rows_of(b, a, n, y);
         row_end(w->from, w->y, at, n, y);
     }
 }
