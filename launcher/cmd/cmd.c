@@ -78,6 +78,8 @@ static void keep(char ***list, size_t *n, size_t *cap, const char *word)
     (*list)[(*n)++] = ft_xstrdup(word);
 }
 
+void ft_cmd_add_set(struct ft_cmd *c, const char *assignment) { keep(&c->sets, &c->n_sets, &c->sets_cap, assignment); }
+
 static bool take_color(struct ft_cmd *c, const char *value)
 {
     static const char *const words[] = {"auto", "never", "always"};

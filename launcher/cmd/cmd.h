@@ -78,6 +78,11 @@ bool ft_cmd_read_job(struct ft_cmd *c);
 bool ft_cmd_load_job(struct ft_cmd *c);
 /* The plan of the job that was read (-n, program behind "--" or fttrain). NULL: faults (added to c->faults) say why. */
 const struct ft_plan *ft_cmd_make_plan(struct ft_cmd *c, int n_ranks);
+/* `fttrain plan --json` of the job (the caller destroys it); NULL: err says why not. */
+struct ft_json *ft_cmd_ask_plan(struct ft_cmd *c, const struct ft_plan *p, bool fit, struct ft_err *err);
+/* --fit: lets fttrain change what a rank needs, keeps that as further --set and plans again. NULL: faults say why not. */
+const struct ft_plan *ft_cmd_fit(struct ft_cmd *c, const struct ft_plan *p, int n_ranks);
+void ft_cmd_add_set(struct ft_cmd *c, const char *assignment);
 /* "-n" as a number of ranks; 0 and done when it is none. */
 int ft_cmd_ranks(struct ft_cmd *c, const char *value);
 /* Prints an error (interface: "How an error reads"), sets done and status (2 for usage and config, else 125). */

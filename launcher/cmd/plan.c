@@ -51,25 +51,10 @@ static bool has_section(const struct ft_cmd *c, const char *section)
 /* `fttrain plan --json` of the same job; NULL and a line on stderr: why not. */
 static struct ft_json *ask_fttrain(struct ft_cmd *c, const struct ft_plan *p)
 {
-    struct ft_json *answer = NULL;
     struct ft_err err;
-    int status;
-    if (!p->n_argv) {
-        if (c->verbose >= 0)
-            fprintf(stderr, "ftlaunch: note: no fttrain beside ftlaunch or on PATH: memory and batch are not planned\n");
-        return NULL;
-    }
-    const char *data = ft_arena_printf(c->arena, "parallel.data=%d", p->mesh.size[FT_AXIS_DP]);
-    struct ft_question q = {.fttrain = p->argv[0],
-                            .word = "plan",
-                            .files = c->words,
-                            .n_files = c->n_words,
-                            .sets = c->sets,
-                            .n_sets = c->n_sets,
-                            .more_set = data};
-    if (!ft_ask_fttrain(&q, &answer, &status, &err)) return answer;
-    if (c->verbose >= 0) ft_cmd_say(c, ft_arena_printf(c->arena, "ftlaunch: note: %s\n", err.text));
-    return NULL;
+    struct ft_json *answer = ft_cmd_ask_plan(c, p, false, &err);
+    if (!answer && c->verbose >= 0) ft_cmd_say(c, ft_arena_printf(c->arena, "ftlaunch: note: %s\n", err.text));
+    return answer;
 }
 
 static void add_mib(const char *name, int64_t bytes, struct ft_buf *out)
@@ -108,6 +93,15 @@ static void print_stages(const struct ft_json *answer, struct ft_buf *out)
     ft_buf_addc(out, '\n');
 }
 
+static void print_batch(const struct ft_json *answer, struct ft_buf *out)
+{
+    const struct ft_json *b = ft_json_get(answer, "batch");
+    if (!b) return;
+    ft_buf_addf(out, "batch   global %lld = micro %lld x accumulation %lld x dp %lld\n",
+                (long long)ft_json_int(ft_json_get(b, "global"), 0), (long long)ft_json_int(ft_json_get(b, "micro"), 0),
+                (long long)ft_json_int(ft_json_get(b, "accumulation"), 0), (long long)ft_json_int(ft_json_get(b, "data"), 0));
+}
+
 static void print_answer(const struct ft_json *answer, struct ft_buf *out)
 {
     const char *why = ft_json_str(ft_json_get(answer, "why"));
@@ -116,6 +110,7 @@ static void print_answer(const struct ft_json *answer, struct ft_buf *out)
                 legal ? ""
                 : why ? why
                       : "no reason given");
+    print_batch(answer, out);
     print_memory(answer, out);
     print_stages(answer, out);
 }
@@ -125,7 +120,7 @@ static const struct ft_option options[] = {
     {NULL, 'n', "N", "number of ranks (the world)", OPT_N},
     {"env", 0, NULL, "what each rank will get; differences between ranks once", OPT_ENV},
     {"job", 0, NULL, "the resolved job file: every value in force, defaults included", OPT_JOB},
-    {"fit", 0, NULL, "lower the batch or choose a method until it fits", OPT_FIT},
+    {"fit", 0, NULL, "change micro_batch and recompute until a rank fits its memory", OPT_FIT},
     FT_OPTION_SET,
     FT_OPTION_JSON,
     FT_OPTIONS_SHARED,
@@ -174,14 +169,9 @@ static int run(const struct ft_command *self, int argc, char **argv)
         else if (id == OPT_JOB) job = true;
         else fit = true;
     }
-    if (!c.done && fit) {
-        struct ft_err err;
-        ft_fail(&err, FT_UNSUPPORTED, "--fit is not built yet");
-        ft_fix(&err, "leave out --fit and set [train] micro_batch and method by hand");
-        ft_cmd_fail(&c, &err);
-    }
     if (c.done || !ft_cmd_read_job(&c)) return ft_cmd_end(&c);
     const struct ft_plan *p = ft_cmd_make_plan(&c, n);
+    if (p && fit) p = ft_cmd_fit(&c, p, n);
     ft_cmd_print_faults(&c);
     if (p) print_plan(&c, p, env, job);
     else c.status = 2;
@@ -190,7 +180,7 @@ static int run(const struct ft_command *self, int argc, char **argv)
 
 static const struct ft_command command = {
     .name = "plan",
-    .usage = "[JOB.ini…] [--set SECTION.KEY=VALUE]… [-n N] [--json] [--env] [-- PROGRAM ARGS…]",
+    .usage = "[JOB.ini…] [--set SECTION.KEY=VALUE]… [-n N] [--json] [--env] [--fit] [-- PROGRAM ARGS…]",
     .summary = "nodes, ranks and groups of a job; starts nothing",
     .text = "Reads the files from left to right, then --set, and prints which rank runs where. Nothing is contacted. With a "
             "[model] and\n"

@@ -16,7 +16,7 @@ enum { OPT_RANKS = 1, OPT_CONTINUE, OPT_FIT };
 static const struct ft_option options[] = {
     {NULL, 'n', "N", "number of ranks (the world)", OPT_RANKS},
     {"continue", 0, "RUN", "go on with an interrupted run: same id and folder, next attempt", OPT_CONTINUE},
-    {"fit", 0, NULL, "lower the batch or choose a method until it fits", OPT_FIT},
+    {"fit", 0, NULL, "change micro_batch and recompute until a rank fits its memory", OPT_FIT},
     FT_OPTION_SET,
     FT_OPTIONS_SHARED,
 };
@@ -24,6 +24,7 @@ struct request {
     struct ft_cmd c;
     char **command; /* ftlaunch's own line, for run_start */
     int n_ranks;
+    bool fit;
     const char *continued;
     struct ft_rundir dir;
     int attempt;
@@ -34,17 +35,10 @@ struct request {
 static bool read_options(struct request *q)
 {
     const char *value;
-    bool fit = false;
     for (int id; (id = ft_cmd_next(&q->c, &value)) > 0;) {
         if (id == OPT_CONTINUE) q->continued = value;
         else if (id == OPT_RANKS) q->n_ranks = ft_cmd_ranks(&q->c, value);
-        else fit = true;
-    }
-    if (fit && !q->c.done) {
-        struct ft_err err;
-        ft_fail(&err, FT_UNSUPPORTED, "--fit is not built yet");
-        ft_fix(&err, "leave out --fit and set [train] micro_batch and method by hand");
-        ft_cmd_fail(&q->c, &err);
+        else q->fit = true;
     }
     return !q->c.done;
 }
@@ -232,6 +226,7 @@ static int run(const struct ft_command *self, int argc, char **argv)
     ft_cmd_begin(&q.c, self, argc, argv);
     if (!read_options(&q) || (q.continued && !resume(&q)) || !ft_cmd_read_job(&q.c)) return ft_cmd_end(&q.c);
     const struct ft_plan *p = ft_cmd_make_plan(&q.c, q.n_ranks);
+    if (p && q.fit) p = ft_cmd_fit(&q.c, p, q.n_ranks);
     if (p && p->is_fttrain) ask_fttrain(&q, p);
     ft_cmd_print_faults(&q.c);
     if (p && !q.c.faults.n_errors) q.c.status = start(&q, p);
@@ -242,7 +237,7 @@ static int run(const struct ft_command *self, int argc, char **argv)
 
 static const struct ft_command command = {
     .name = "run",
-    .usage = "[JOB.ini…] [--set SECTION.KEY=VALUE]… [-n N] [-- PROGRAM ARGS…]",
+    .usage = "[JOB.ini…] [--set SECTION.KEY=VALUE]… [-n N] [--fit] [-- PROGRAM ARGS…]",
     .summary = "start the ranks of a job, watch them, end them together",
     .text =
         "Without PROGRAM the ranks are fttrain. The exit status is 0 when every rank ended with 0, else that of the first rank\n"
