@@ -72,8 +72,8 @@ static void key_block(const struct bwd *b, const struct operands *x, const struc
     int64_t ld_k, ld_v;
     const float *k = attn_rows(w->t, w->key, a->ld_kv, x->t0 + j0, n, kv, D, s->kf, &ld_k);
     const float *v = attn_rows(w->t, w->v, a->ld_kv, x->t0 + j0, n, kv, D, s->vf, &ld_v);
-    ft_cpu_sgemm(w->k, 0, 1, x->rows, n, D, a->scale, x->q, x->ld_q, k, ld_k, 0, s->P, BK);
-    ft_cpu_sgemm(w->k, 0, 1, x->rows, n, D, 1, x->g, x->ld_g, v, ld_v, 0, s->S, BK);
+    ISA(sgemm)(w->k, 0, 1, x->rows, n, D, a->scale, x->q, x->ld_q, k, ld_k, 0, s->P, BK);
+    ISA(sgemm)(w->k, 0, 1, x->rows, n, D, 1, x->g, x->ld_g, v, ld_v, 0, s->S, BK);
     for (int64_t r = 0; r < x->rows; r++) {
         float *p = s->P + r * BK, *d = s->S + r * BK;
         int64_t lo, hi;
@@ -82,9 +82,9 @@ static void key_block(const struct bwd *b, const struct operands *x, const struc
         if (w->drops) attn_drop(w, x->segment, x->head, x->i0 + r, j0, n, s->keep);
         score_grad(p, d, w->drops ? s->keep : NULL, s->delta[r], a->scale, n);
     }
-    ft_cpu_sgemm(w->k, 1, 0, n, D, x->rows, 1, s->P, BK, x->g, x->ld_g, 1, b->pv + at, D);
-    ft_cpu_sgemm(w->k, 0, 0, x->rows, D, n, 1, s->S, BK, k, ld_k, begun, s->dQ, D);
-    ft_cpu_sgemm(w->k, 1, 0, n, D, x->rows, 1, s->S, BK, x->q, x->ld_q, 1, b->pk + at, D);
+    ISA(sgemm)(w->k, 1, 0, n, D, x->rows, 1, s->P, BK, x->g, x->ld_g, 1, b->pv + at, D);
+    ISA(sgemm)(w->k, 0, 0, x->rows, D, n, 1, s->S, BK, k, ld_k, begun, s->dQ, D);
+    ISA(sgemm)(w->k, 1, 0, n, D, x->rows, 1, s->S, BK, x->q, x->ld_q, 1, b->pk + at, D);
 }
 
 static void bwd_piece(void *arg, int64_t piece, void *scratch)

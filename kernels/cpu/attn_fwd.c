@@ -1,5 +1,5 @@
 /* Causal attention, forward: FlashAttention's online softmax (Dao et al. 2022) over blocks; key blocks above the diagonal are
- * never touched. A piece is (query block, head); compute-bound through BLAS on blocks. */
+ * never touched. A piece is (query block, head); compute-bound through products of blocks. */
 #include "kernels/cpu/attn.h"
 
 struct fwd {
@@ -57,7 +57,7 @@ static void one_block(const struct fwd *f, int64_t segment, int64_t i0, int64_t 
         const int64_t n = min64(BK, i0 + rows - j0);
         const float *k = attn_rows(w->t, w->key, a->ld_kv, t0 + j0, n, kv, D, kf, &ld_k);
         const float *v = attn_rows(w->t, w->v, a->ld_kv, t0 + j0, n, kv, D, vf_, &ld_v);
-        ft_cpu_sgemm(w->k, 0, 1, rows, n, D, a->scale, q, ld_q, k, ld_k, 0, S, BK);
+        ISA(sgemm)(w->k, 0, 1, rows, n, D, a->scale, q, ld_q, k, ld_k, 0, S, BK);
         for (int64_t r = 0; r < rows; r++) {
             int64_t lo, hi;
             attn_visible(a, i0 + r, j0, n, &lo, &hi);
@@ -68,7 +68,7 @@ static void one_block(const struct fwd *f, int64_t segment, int64_t i0, int64_t 
             attn_drop(w, segment, head, i0 + r, j0, n, keep);
             for (int64_t c = lo; c < hi; c++) S[r * BK + c] *= keep[c];
         }
-        ft_cpu_sgemm(w->k, 0, 0, rows, D, n, 1, S, BK, v, ld_v, j0 > first, O, D);
+        ISA(sgemm)(w->k, 0, 0, rows, D, n, 1, S, BK, v, ld_v, j0 > first, O, D);
     }
     for (int64_t r = 0; r < rows; r++) {
         const int64_t at = (t0 + i0 + r) * a->ld_out + head * D;

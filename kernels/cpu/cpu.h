@@ -1,6 +1,6 @@
-/* The CPU device's kernels: one op table per instruction set, a pool of threads, single-threaded BLAS on pieces.
+/* The CPU device's kernels: one op table per instruction set, a pool of threads, a matrix product of our own (cpu/sgemm.h).
  *
- *  1. ft_cpu_kctx_create(n_threads)   threads and the BLAS library (opened here, closed with the last context)
+ *  1. ft_cpu_kctx_create(n_threads)   threads
  *  2. ft_cpu_kernels()                the best table that this CPU runs; ft_cpu_kernels_isa() for tests
  *  3. ft_cpu_kctx_destroy()
  *
@@ -15,11 +15,10 @@
 struct ft_kernels;
 struct ft_kctx;
 
-/* NULL: no context; why receives the reason (a missing BLAS library, no threads). */
+/* NULL: no context; why receives the reason (no threads). */
 struct ft_kctx *ft_cpu_kctx_create(int n_threads, char *why, size_t why_bytes);
 void ft_cpu_kctx_destroy(struct ft_kctx *k); /* NULL is fine */
 int ft_cpu_kctx_threads(const struct ft_kctx *k);
-const char *ft_cpu_kctx_blas(const struct ft_kctx *k); /* "SkylakeX": the BLAS library's own name of its kernels */
 
 const struct ft_kernels *ft_cpu_kernels(void);
 /* "generic", "avx2", "avx512"; NULL: not in this build or not on this CPU. */
@@ -33,17 +32,7 @@ void ft_cpu_parallel(struct ft_kctx *k, int64_t n, int64_t scratch_bytes, ft_cpu
 /* Memory shared by all pieces of one op, valid until the next call. */
 void *ft_cpu_shared(struct ft_kctx *k, int64_t bytes);
 
-/* C (m,n) = alpha op(A) op(B) + beta C, row-major fp32, in the calling thread only. */
-void ft_cpu_sgemm(const struct ft_kctx *k, int ta, int tb, int64_t m, int64_t n, int64_t kk, float alpha, const float *a,
-                  int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
-
-/* gemm.c: the BLAS library. */
-struct ft_cpu_blas {
-    void *library, *sgemm;
-    char core[32];
-};
-int ft_cpu_blas_open(struct ft_cpu_blas *b, char *why, size_t why_bytes); /* 1: open */
-void ft_cpu_blas_close(struct ft_cpu_blas *b);
-const struct ft_cpu_blas *ft_cpu_kctx_library(const struct ft_kctx *k);
+/* The running worker's own memory besides the scratch of its piece; not cleared, aligned to 64, valid until its next call. */
+void *ft_cpu_worker_space(struct ft_kctx *k, int64_t bytes);
 
 #endif

@@ -11,14 +11,13 @@ enum { SPIN = 2000 }; /* about 20 us: ops follow each other closely, but a rank 
 struct worker {
     struct ft_kctx *k;
     pthread_t thread;
-    void *scratch;
-    int64_t scratch_bytes;
+    void *scratch, *space;
+    int64_t scratch_bytes, space_bytes;
 };
 
 struct ft_kctx {
     int n_threads;          /* with the caller */
     struct worker *workers; /* [0]: the caller */
-    struct ft_cpu_blas blas;
     void *shared;
     int64_t shared_bytes;
 
@@ -61,6 +60,16 @@ static void *grow(void **p, int64_t *have, int64_t need)
 }
 
 void *ft_cpu_shared(struct ft_kctx *k, int64_t bytes) { return grow(&k->shared, &k->shared_bytes, bytes); }
+
+/* Worker 0 is whoever calls. */
+void *ft_cpu_worker_space(struct ft_kctx *k, int64_t bytes)
+{
+    struct worker *w = &k->workers[0];
+    const pthread_t me = pthread_self();
+    for (int i = 1; i < k->n_threads; i++)
+        if (pthread_equal(k->workers[i].thread, me)) w = &k->workers[i];
+    return grow(&w->space, &w->space_bytes, bytes);
+}
 
 static void run_pieces(struct ft_kctx *k, struct worker *w)
 {
@@ -129,10 +138,6 @@ struct ft_kctx *ft_cpu_kctx_create(int n_threads, char *why, size_t why_bytes)
     pthread_cond_init(&k->done, NULL);
     k->n_threads = 1;
     k->workers[0].k = k;
-    if (!ft_cpu_blas_open(&k->blas, why, why_bytes)) {
-        ft_cpu_kctx_destroy(k);
-        return NULL;
-    }
     for (int i = 1; i < n_threads; i++) {
         k->workers[i].k = k;
         const int e = pthread_create(&k->workers[i].thread, NULL, work, &k->workers[i]);
@@ -154,8 +159,10 @@ void ft_cpu_kctx_destroy(struct ft_kctx *k)
     pthread_cond_broadcast(&k->work);
     pthread_mutex_unlock(&k->lock);
     for (int i = 1; i < k->n_threads; i++) pthread_join(k->workers[i].thread, NULL);
-    for (int i = 0; i < k->n_threads; i++) free(k->workers[i].scratch);
-    ft_cpu_blas_close(&k->blas);
+    for (int i = 0; i < k->n_threads; i++) {
+        free(k->workers[i].scratch);
+        free(k->workers[i].space);
+    }
     pthread_cond_destroy(&k->work);
     pthread_cond_destroy(&k->done);
     pthread_mutex_destroy(&k->lock);
@@ -165,5 +172,3 @@ void ft_cpu_kctx_destroy(struct ft_kctx *k)
 }
 
 int ft_cpu_kctx_threads(const struct ft_kctx *k) { return k->n_threads; }
-const struct ft_cpu_blas *ft_cpu_kctx_library(const struct ft_kctx *k) { return &k->blas; }
-const char *ft_cpu_kctx_blas(const struct ft_kctx *k) { return k->blas.core; }

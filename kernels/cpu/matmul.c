@@ -1,113 +1,167 @@
-/* gemm: C cut by shape into tiles, one single-threaded BLAS call per tile and term. Compute-bound. bf16 operands are widened
- * into the worker's scratch, so products and sums are fp32 and C is rounded once. */
-#include "kernels/cpu/ops.h"
+/* gemm: C in chunks of columns, each sum in chunks of k. A chunk of op(B) is packed once by all threads into shared memory; then
+ * pieces of C (SG_MC rows by at most SG_NC columns) take it, each with its own block of A. Compute-bound. bf16 operands are widened
+ * while they are packed; a bf16 result is summed in fp32 in shared memory and rounded once. What is cut where changes no bit
+ * (cpu/sgemm.h). */
+#include "kernels/cpu/sgemm.h"
 
-/* About this many multiply-adds a tile: enough tiles for many threads, few enough that BLAS packs little. At most MOST tiles in all
- * and none narrower than LEAST. */
-enum { TILE_WORK = 32 << 20, MOST = 128, LEAST = 48 };
+/* Floats of a packed chunk of B, and of the sums of a chunk of a bf16 result: 4 MiB, of the last-level cache. */
+enum { CHUNK = 1 << 20 };
 
-/* bf16 operands are widened this many of k at a time, so that a worker's scratch does not grow with the vocabulary. */
-enum { K_BLOCK = 512 };
-
-struct job {
-    struct ft_kctx *k;
-    const struct ft_gemm *g;
-    int64_t nm, nn, tm, tn;
+struct chunks {
+    int64_t n, k; /* columns, rows of a chunk of op(B) */
 };
 
-/* rows x cols (as stored) of a bf16 matrix into dense floats. */
-static void widen_block(const uint16_t *x, int64_t ld_x, int64_t rows, int64_t cols, float *y)
+/* k first, so that C stays in cache while it is summed; then n. */
+static struct chunks chunks_of(const struct sg_product *p)
 {
-    for (int64_t i = 0; i < rows; i++) widen(x + i * ld_x, cols, y + i * cols);
+    const int64_t kb = sg_k_block(p->k), n = min64(round_up(p->n, SG_NC), 2 * SG_NC), fit = max64(1, CHUNK / n / kb) * kb;
+    const int64_t k = min64(max64(p->k, 1), fit), more = max64(1, CHUNK / k / SG_NC) * SG_NC;
+    const struct chunks c = {min64(p->n, more), k};
+    return c;
 }
 
-/* Rows [m0,m0+m), columns [k0,k0+k) of op(X), widened: as stored, dense. */
-static void widen_part(const void *x, int64_t ld_x, bool trans, int64_t m0, int64_t m, int64_t k0, int64_t k, float *out)
+struct job {
+    struct sg_product p;  /* columns of this chunk */
+    int64_t parts, width; /* its columns are packed and computed in parts */
+    int64_t k0, k1;       /* this chunk of k */
+    int64_t rows;         /* of a piece */
+    float *packed;
+};
+
+static float *part_of_b(const struct job *w, int64_t j0) { return w->packed + j0 * (w->k1 - w->k0); }
+
+static void pack(void *arg, int64_t piece, void *scratch)
 {
-    if (trans) widen_block((const uint16_t *)x + k0 * ld_x + m0, ld_x, k, m, out);
-    else widen_block((const uint16_t *)x + m0 * ld_x + k0, ld_x, m, k, out);
+    (void)scratch;
+    const struct job *w = arg;
+    const int64_t kb = sg_k_block(w->p.k), j0 = piece % w->parts * w->width, n = min64(w->width, w->p.n - j0),
+                  k = w->k0 + piece / w->parts * kb;
+    ISA(sg_pack_part)(&w->p, j0, n, k, min64(k + kb, w->k1), part_of_b(w, j0) + sg_b_floats(k - w->k0, n));
 }
 
-/* c (m,n) = [c +] the term's product for rows i0.. and columns j0.. */
-static void add_term(const struct job *w, const struct ft_gemm_term *x, int64_t i0, int64_t m, int64_t j0, int64_t n, bool add,
-                     float *c, int64_t ldc, float *tmp)
-{
-    if (w->g->ab_type == FT_F32) {
-        const float *a = (const float *)x->a + (x->ta ? i0 : i0 * x->lda), *b = (const float *)x->b + (x->tb ? j0 * x->ldb : j0);
-        ft_cpu_sgemm(w->k, x->ta, x->tb, m, n, x->k, 1, a, x->lda, b, x->ldb, add, c, ldc);
-        return;
-    }
-    float *a = tmp, *b = tmp + m * K_BLOCK;
-    for (int64_t k0 = 0; k0 < x->k; k0 += K_BLOCK) {
-        const int64_t k = min64(K_BLOCK, x->k - k0);
-        widen_part(x->a, x->lda, x->ta, i0, m, k0, k, a);
-        widen_part(x->b, x->ldb, !x->tb, j0, n, k0, k, b);
-        ft_cpu_sgemm(w->k, x->ta, x->tb, m, n, k, 1, a, x->ta ? m : k, b, x->tb ? k : n, add || k0 > 0, c, ldc);
-    }
-}
-
-static void start_tile(const struct ft_gemm *g, int64_t i0, int64_t m, int64_t j0, int64_t n, float *c, int64_t ldc, float *tmp)
-{
-    for (int64_t i = 0; i < m; i++) {
-        float *row = c + i * ldc;
-        if (g->add) {
-            if (g->c_type != FT_F32) widen((const uint16_t *)g->c + (i0 + i) * g->ldc + j0, n, row);
-        } else {
-            memset(row, 0, (size_t)n * sizeof *row);
-        }
-        if (!g->bias) continue;
-        const float *b = row_in(g->ab_type, g->bias, j0, n, tmp);
-        for (int64_t j = 0; j < n; j++) row[j] += b[j];
-    }
-}
-
-static void tile(void *arg, int64_t piece, void *scratch)
+static void multiply(void *arg, int64_t piece, void *scratch)
 {
     const struct job *w = arg;
-    const struct ft_gemm *g = w->g;
-    const int64_t i0 = piece / w->nn * w->tm, j0 = piece % w->nn * w->tn, m = min64(w->tm, g->m - i0), n = min64(w->tn, g->n - j0);
-    float *tmp = scratch, *c = (float *)g->c + i0 * g->ldc + j0;
-    int64_t ldc = g->ldc;
-    if (g->c_type != FT_F32) {
-        c = tmp;
-        ldc = n;
-        tmp += m * n;
-    }
-    const bool begun = g->add || g->bias;
-    if (begun) start_tile(g, i0, m, j0, n, c, ldc, tmp);
-    for (int t = 0; t < g->n_terms; t++) add_term(w, &g->term[t], i0, m, j0, n, begun || t > 0, c, ldc, tmp);
-    if (g->c_type != FT_F32)
-        for (int64_t i = 0; i < m; i++) narrow(c + i * n, n, (uint16_t *)g->c + (i0 + i) * g->ldc + j0);
+    const int64_t i0 = piece / w->parts * w->rows, j0 = piece % w->parts * w->width;
+    ISA(sg_piece)
+    (&w->p, i0, min64(w->rows, w->p.m - i0), j0, min64(w->width, w->p.n - j0), w->k0, w->k1, part_of_b(w, j0), scratch);
 }
 
-/* Cuts m x n into w->nm x w->nn tiles, a function of the shape alone. Each row of tiles packs its part of B again and each column its part
- * of A: of the cuts with enough tiles the one with the least packing. */
-static void cut(struct job *w, int64_t m, int64_t n, int64_t k)
+/* The size of the parts of n, even, a multiple of `step`, at most `most`; *parts their number. */
+static int64_t even(int64_t n, int64_t most, int64_t step, int64_t *parts)
 {
-    const int64_t want = min64(MOST, max64(1, m * n / (TILE_WORK / max64(k, 1) + 1)));
-    int64_t best = INT64_MAX;
-    w->nm = w->nn = 1;
-    for (int64_t nm = 1; nm <= want && (nm == 1 || m / nm >= LEAST); nm++) {
-        const int64_t nn = min64(ceil_div(want, nm), max64(1, n / LEAST)), packed = nn * m + nm * n;
-        if (packed >= best) continue;
-        best = packed;
-        w->nm = nm;
-        w->nn = nn;
+    const int64_t size = round_up(ceil_div(n, ceil_div(n, most)), step);
+    *parts = ceil_div(n, size);
+    return size;
+}
+
+static void move_columns(struct sg_product *p, int64_t j0, int64_t n)
+{
+    p->b = (const char *)p->b + (size_t)(p->tb ? j0 * p->ldb : j0) * ft_dtype_bytes(p->t);
+    p->n = n;
+    p->c.c += p->c.turned ? j0 * p->c.ld : j0;
+    if (p->c.from) p->c.from += p->c.turned ? j0 * p->c.ld_from : j0;
+}
+
+static void product(struct ft_kctx *k, const struct sg_product *p, float *packed)
+{
+    const struct chunks size = chunks_of(p);
+    for (int64_t at = 0; at < p->n; at += size.n) {
+        struct job w = {.p = *p, .packed = packed};
+        move_columns(&w.p, at, min64(size.n, p->n - at));
+        w.width = even(w.p.n, SG_NC, SG_NR, &w.parts);
+        int64_t n_rows;
+        w.rows = even(w.p.m, SG_MC, SG_MR, &n_rows);
+        for (w.k0 = 0; w.k0 < max64(p->k, 1); w.k0 += size.k) {
+            w.k1 = min64(w.k0 + size.k, p->k);
+            if (!w.p.b_direct) ft_cpu_parallel(k, ceil_div(w.k1 - w.k0, sg_k_block(p->k)) * w.parts, 0, pack, &w);
+            ft_cpu_parallel(k, n_rows * w.parts, SG_SPACE * (int64_t)sizeof(float), multiply, &w);
+        }
     }
-    w->tm = ceil_div(ceil_div(m, w->nm), 16) * 16;
-    w->tn = ceil_div(ceil_div(n, w->nn), 16) * 16;
-    w->nm = ceil_div(m, w->tm);
-    w->nn = ceil_div(n, w->tn);
+}
+
+/* Columns [j0,j0+n) of the whole into c. */
+static struct sg_product term(const struct ft_gemm *g, int t, int64_t j0, int64_t n, struct sg_c c)
+{
+    const struct ft_gemm_term *x = &g->term[t];
+    struct sg_product p = {g->ab_type, x->ta, x->tb, g->m, g->n, max64(x->k, 0), x->a, x->b, x->lda, x->ldb, {0}, false};
+    move_columns(&p, j0, n);
+    p.c = c;
+    return ISA(sg_plan)(p);
+}
+
+static void all_terms(struct ft_kctx *k, const struct ft_gemm *g, int64_t j0, int64_t n, struct sg_c c, float *packed)
+{
+    for (int t = 0; t < g->n_terms; t++) {
+        if (g->term[t].k <= 0 && (t > 0 || c.from == c.c)) continue;
+        const struct sg_product p = term(g, t, j0, n, c);
+        product(k, &p, packed);
+        c.from = c.c;
+        c.ld_from = c.ld;
+    }
+}
+
+/* ---- results in bf16, and C with a bias besides ---- */
+
+struct rows {
+    const struct ft_gemm *g;
+    int64_t j0, n, ld, step;
+    float *sums; /* C itself when it is fp32 */
+    const float *bias;
+};
+
+/* sums (m,n) = C [+ bias] */
+static void begin_rows(void *arg, int64_t piece, void *scratch)
+{
+    (void)scratch;
+    const struct rows *w = arg;
+    for (int64_t i = piece * w->step; i < min64((piece + 1) * w->step, w->g->m); i++) {
+        float *s = w->sums + i * w->ld;
+        if (w->g->c_type != FT_F32) widen((const uint16_t *)w->g->c + i * w->g->ldc + w->j0, w->n, s);
+        for (int64_t j = 0; w->bias && j < w->n; j++) s[j] += w->bias[j];
+    }
+}
+
+static void end_rows(void *arg, int64_t piece, void *scratch)
+{
+    (void)scratch;
+    const struct rows *w = arg;
+    for (int64_t i = piece * w->step; i < min64((piece + 1) * w->step, w->g->m); i++)
+        narrow(w->sums + i * w->ld, w->n, (uint16_t *)w->g->c + i * w->g->ldc + w->j0);
+}
+
+static void some_columns(struct ft_kctx *k, const struct ft_gemm *g, int64_t j0, int64_t n, float *packed, float *sums,
+                         const float *bias)
+{
+    const bool own = g->c_type != FT_F32, both = g->add && (bias || own);
+    struct rows w = {g, j0, n, own ? n : g->ldc, rows_per_piece(n), own ? sums : (float *)g->c + j0, bias ? bias + j0 : NULL};
+    struct sg_c c = {w.sums, NULL, w.ld, w.ld, 1.0f, false};
+    if (both) ft_cpu_parallel(k, ceil_div(g->m, w.step), 0, begin_rows, &w);
+    if (g->add) c.from = c.c;
+    else if (bias) {
+        c.from = w.bias;
+        c.ld_from = 0;
+    }
+    all_terms(k, g, j0, n, c, packed);
+    if (own) ft_cpu_parallel(k, ceil_div(g->m, w.step), 0, end_rows, &w);
 }
 
 void ISA(gemm)(struct ft_kctx *k, const struct ft_gemm *g)
 {
     if (g->m <= 0 || g->n <= 0) return;
-    struct job w = {.k = k, .g = g};
-    int64_t sum = 0, scratch = 0;
-    for (int t = 0; t < g->n_terms; t++) sum += g->term[t].k;
-    cut(&w, g->m, g->n, sum);
-    if (g->c_type != FT_F32) scratch += w.tm * w.tn;
-    if (g->ab_type != FT_F32) scratch += (w.tm + w.tn) * K_BLOCK;
-    ft_cpu_parallel(k, w.nm * w.nn, scratch * (int64_t)sizeof(float), tile, &w);
+    const bool own = g->c_type != FT_F32, wide_bias = g->bias && g->ab_type != FT_F32;
+    const int64_t columns = own ? min64(g->n, max64(1, CHUNK / g->m / SG_NC) * SG_NC) : g->n;
+    int64_t packed = 0;
+    for (int t = 0; t < g->n_terms; t++) {
+        const struct sg_product p = term(g, t, 0, columns, (struct sg_c){0});
+        const struct chunks c = chunks_of(&p);
+        if (!p.b_direct) packed = max64(packed, c.k * (round_up(c.n, SG_NR) + SG_NR));
+    }
+    packed = round_up(packed, 16);
+    const int64_t sums = own ? round_up(g->m * columns, 16) : 0;
+    float *space = ft_cpu_shared(k, (packed + sums + (wide_bias ? g->n : 0) + 16) * (int64_t)sizeof(float)),
+          *wide = space + packed + sums;
+    if (wide_bias) widen(g->bias, g->n, wide);
+    const float *bias = wide_bias ? wide : g->bias;
+    for (int64_t j0 = 0; j0 < g->n; j0 += columns) some_columns(k, g, j0, min64(columns, g->n - j0), space, space + packed, bias);
 }

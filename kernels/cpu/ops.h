@@ -39,6 +39,11 @@ OP(find_nonfinite);
 
 extern const struct ft_kernels ISA(table);
 
+/* C (m,n) = alpha op(A) op(B) [+ C], row-major fp32, in the calling worker only; op(A) (m,k), stored (k,m) when ta; op(B) (k,n), stored
+ * (n,k) when tb. An element's bits depend on its row of A, its column of B and k alone (cpu/sgemm.h). */
+void ISA(sgemm)(struct ft_kctx *k, bool ta, bool tb, int64_t m, int64_t n, int64_t kk, float alpha, const float *a, int64_t lda,
+                const float *b, int64_t ldb, bool add, float *c, int64_t ldc);
+
 /* y (n) fp32 += the n_slices rows of partial (n_slices, n), ascending. */
 void ISA(add_slices)(struct ft_kctx *k, int64_t n_slices, int64_t n, const float *partial, float *y);
 

@@ -16,7 +16,7 @@ static enum ft_code cpu_open(int index, int n_threads, struct ft_device *d, stru
     d->kctx = ft_cpu_kctx_create(n_threads, why, sizeof why);
     if (!d->kctx) {
         ft_fail(err, FT_DEVICE, "the CPU device does not open: %s", why);
-        return ft_fix(err, "likely: install OpenBLAS (Debian: libopenblas0-pthread)");
+        return ft_fix(err, "likely: lower OMP_NUM_THREADS");
     }
     d->kernels = ft_cpu_kernels();
     return FT_OK;
