@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """words.py BIN: `fttrain data encode|decode|render|check|show` on the golden sets and on small jobs. Standard library only."""
-import gzip, json, os, subprocess, sys, tempfile
+import gzip, json, os, re, subprocess, sys, tempfile
 
 BIN, SRC = sys.argv[1], os.environ["FT_SOURCE"]
 GOLD, LAPTOP = f"{SRC}/tests/golden", f"{SRC}/examples/01_laptop"
@@ -91,4 +91,28 @@ with tempfile.TemporaryDirectory() as w:
     open(f"{w}/io.jsonl", "w").write('{"input":"Hi","output":"Yes \u00e9"}\n')
     data("prepare", job, "--set", f"data.train={w}/io.jsonl", "--write-jsonl", f"{w}/out.jsonl")
     need("records as messages", json.loads(open(f"{w}/out.jsonl").read()) == {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes \u00e9"}]})
+    # Every published template: both answers and their terminators are trained and nothing else, or the record is refused.
+    usual = {"<BOS>", "<EOS>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"}
+    pattern = r"<\|[^|<>\n]{1,30}\|>|</?s>|<(?:start|end)_of_turn>|<｜[^｜]{1,40}｜>|\[\|[a-z]+\|\]|<extra_id_\d>|\[/?INST\]"
+    refused = {"firefunction-v2:70b": "template", "shieldgemma:27b": "template", "llama-guard3:8b": "no-terminator", "granite-code:3b": "no-terminator", "qwen:0.5b": "no-terminator", "glm4:9b": "no-terminator"}
+    base = json.load(open(f"{LAPTOP}/model/tokenizer.json"))
+    os.makedirs(f"{w}/m")
+    open(f"{w}/m/tokenizer_config.json", "w").write('{"bos_token": "<BOS>", "eos_token": "<EOS>"}')
+    open(f"{w}/uaua.jsonl", "w").write(lines([{"messages": cases["cases"]["uaua"]["messages"]}]))
+    for name in json.load(open(f"{GOLD}/chat/tiers.json")):
+        source = open(f"{GOLD}/chat/templates/{name.replace(':', '_')}.jinja", "rb").read()
+        tokens = [t for t in sorted(usual | set(re.findall(pattern, source.decode()))) if t not in {a["content"] for a in base["added_tokens"]}]
+        flags = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
+        added = base["added_tokens"] + [dict(flags, id=len(base["model"]["vocab"]) + i, content=t) for i, t in enumerate(tokens)]
+        open(f"{w}/m/tokenizer.json", "w").write(json.dumps(dict(base, added_tokens=added)))
+        open(f"{w}/m/chat_template.jinja", "wb").write(source)
+        args = ("show", "--set", f"model.path={w}/m", "--set", f"data.train={w}/uaua.jsonl", "--set", "data.template_date=2026-11-30")
+        if name in refused:
+            need(f"{name} is refused", f"uaua.jsonl:1:1: {refused[name]}" in data(*args, status=2).stderr)
+            continue
+        marked = re.findall("⟦(.*?)⟧", data(*args).stdout, re.S)
+        need(f"two trained answers with {name}, got {marked}", len(marked) == 2 and "Hello!" in marked[0] and "Goodbye." in marked[1])
+        ends = [m.split(t)[-1].strip() for m, t in zip(marked, ("Hello!", "Goodbye."))]
+        need(f"their terminators with {name}, got {marked}", all(re.fullmatch(rf"(({pattern}|<BOS>|<EOS>)\s*)+", e) for e in ends))
+        need(f"nothing else with {name}, got {marked}", not re.search("Hi|Bye", "".join(marked)))
 print(f"{count} checks passed")
