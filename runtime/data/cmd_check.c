@@ -151,7 +151,7 @@ static int check_all(struct ft_data_job *j, const struct ft_command *self)
     ft_jw_array(&w);
     for (int split = FT_SPLIT_TRAIN; split <= FT_SPLIT_GENERAL; split++) { /* all of them: every fault in one run */
         const struct ft_load_how how = {
-            .o = &j->options, .split = (enum ft_split)split, .faults = &j->faults, .check_overlap = true};
+            .o = &j->options, .split = (enum ft_split)split, .faults = &j->faults, .check_overlap = true, .count_prompts = true};
         struct ft_loaded l;
         bool named;
         if (ft_load(&how, &named, &l, &err) != FT_OK) {

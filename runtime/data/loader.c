@@ -124,7 +124,7 @@ static bool take_keys(struct reader *r, struct ft_record_keys k)
     const bool fresh = r->o->fields->dedupe == FT_DEDUPE_NO || ft_keyset_add(&r->seen, k.record);
     r->l->facts.duplicates += !fresh;
     if (!fresh && r->o->fields->dedupe == FT_DEDUPE_EXACT) return false;
-    if (fresh && r->o->fields->dedupe != FT_DEDUPE_NO) r->l->same_prompt += !ft_keyset_add(&r->prompts, k.prompt);
+    if (fresh && r->how->count_prompts) r->l->same_prompt += !ft_keyset_add(&r->prompts, k.prompt);
     return true;
 }
 

@@ -38,6 +38,7 @@ struct ft_load_how {
     ft_sample_visitor *visit; /* NULL: none */
     void *ctx;
     bool check_overlap;
+    bool count_prompts;    /* fills same_prompt (16 bytes a record more) */
     const char *files_dir; /* samples are written to files there (prepared.h); NULL: kept in memory */
     int *width_used;       /* with files_dir: bytes a token */
 };

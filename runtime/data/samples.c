@@ -28,7 +28,7 @@ static size_t slot_of(const struct ft_keyset *k, struct ft_hash128 key)
 bool ft_keyset_add(struct ft_keyset *k, struct ft_hash128 key)
 {
     key = as_stored(key);
-    if (2 * (k->n + 1) > k->cap) {
+    if (4 * (k->n + 1) > 3 * k->cap) {
         struct ft_keyset bigger = {.cap = k->cap ? 2 * k->cap : 64, .n = k->n};
         bigger.v = ft_xcalloc(bigger.cap, sizeof *bigger.v);
         for (size_t i = 0; i < k->cap; i++)
