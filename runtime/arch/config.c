@@ -283,6 +283,17 @@ static enum ft_code check_sizes(const struct reader *r, const struct ft_model_co
     return FT_OK;
 }
 
+/* The Llama-like classes make their input embedding with padding_idx = pad_token_id: that row gets no gradient from the input (a
+ * negative one counts from the end), GPT-2's class does not. A fine-tune whose end of turn is the pad token shows it (SmolLM2). */
+static int64_t read_pad(const struct reader *r, const struct ft_model_config *c)
+{
+    const struct ft_json *v = ft_json_get(r->root, "pad_token_id");
+    int64_t id = ft_json_int(v, INT64_MIN);
+    if (!c->arch->rope || !ft_json_is(v, FT_JSON_INT)) return -1;
+    if (id < 0) id += c->V;
+    return id >= 0 && id < c->V ? id : -1;
+}
+
 static enum ft_code read_root(const struct reader *r, struct ft_model_config *c)
 {
     struct ft_arch_values v = {0};
@@ -301,6 +312,7 @@ static enum ft_code read_root(const struct reader *r, struct ft_model_config *c)
     c->max_positions = v.max_positions;
     c->eps = v.eps;
     c->tied = v.tied;
+    c->pad_id = read_pad(r, c);
     c->init_std = v.init_std;
     c->embd_drop = v.embd_drop;
     c->resid_drop = v.resid_drop;

@@ -41,7 +41,8 @@ struct ft_model_config {
     bool conv1d;                   /* weights [in, out] */
     bool q_bias, o_bias, mlp_bias; /* q_bias: q, k and v */
     bool qk_norm;
-    bool tied; /* the head is the embedding */
+    bool tied;      /* the head is the embedding */
+    int64_t pad_id; /* its input embedding gets no gradient (pad_token_id; as nn.Embedding's padding_idx); -1: none */
     struct ft_rope rope;
     int64_t window;       /* sliding window in tokens of the windowed layers; 0: none */
     int64_t window_first; /* layers >= this have the window */

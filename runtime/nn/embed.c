@@ -38,14 +38,16 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Gradient of the rows of a table that index (host, T) picks: lists of equal rows, tokens ascending in each. */
-static void table_grad(struct ft_run *r, const int32_t *index, int64_t first_row, int64_t n_rows, const void *dx, float *grad)
+/* Gradient of the rows of a table that index (host, T) picks: lists of equal rows, tokens ascending in each. Row `without` gets none
+ * (-1: each gets its own). */
+static void table_grad(struct ft_run *r, const int32_t *index, int64_t first_row, int64_t n_rows, int64_t without, const void *dx,
+                       float *grad)
 {
     struct ft_model *m = r->m;
     uint64_t *keys = ft_xcalloc((size_t)r->T + 1, sizeof *keys);
     int64_t n = 0;
     for (int64_t i = 0; i < r->T; i++)
-        if (index[i] >= first_row && index[i] < first_row + n_rows)
+        if (index[i] >= first_row && index[i] < first_row + n_rows && index[i] != without)
             keys[n++] = (uint64_t)(index[i] - first_row) << 32 | (uint64_t)i;
     qsort(keys, (size_t)n, sizeof *keys, ascending);
     const int64_t line = m->s.T + 2;
@@ -72,7 +74,7 @@ void ft_nn_embed_bwd(struct ft_run *r, void *dx)
     if (!m->grads) return;
     drop(r, dx);
     const struct ft_param *p = &m->params[ft_nn_row(m, m->s.layers, FT_SLOT_EMBED)];
-    table_grad(r, r->b->ids, p->origin[0], p->local[0], dx, ft_nn_grad(m, m->s.layers, FT_SLOT_EMBED));
+    table_grad(r, r->b->ids, p->origin[0], p->local[0], m->o.config->pad_id, dx, ft_nn_grad(m, m->s.layers, FT_SLOT_EMBED));
     if (m->o.config->learned_positions)
-        table_grad(r, r->b->positions, 0, m->o.config->max_positions, dx, ft_nn_grad(m, m->s.layers, FT_SLOT_POS));
+        table_grad(r, r->b->positions, 0, m->o.config->max_positions, -1, dx, ft_nn_grad(m, m->s.layers, FT_SLOT_POS));
 }

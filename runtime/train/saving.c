@@ -81,7 +81,8 @@ static void add_maths(struct ft_trainer *t)
         int64_t value;
     } sizes[] = {{"vocab_size", c->V},          {"hidden_size", c->h},         {"num_hidden_layers", c->L},
                  {"num_attention_heads", c->H}, {"num_key_value_heads", c->K}, {"head_dim", c->D},
-                 {"intermediate_size", c->f},   {"sliding_window", c->window}, {"window_first", c->window_first}};
+                 {"intermediate_size", c->f},   {"sliding_window", c->window}, {"window_first", c->window_first},
+                 {"pad_token_id", c->pad_id}};
     const struct {
         const char *name;
         bool value;
