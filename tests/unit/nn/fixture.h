@@ -22,6 +22,10 @@
 #include "runtime/device/device.h"
 #include "runtime/nn/model.h"
 
+#ifndef FT_GOLDEN /* this header alone */
+#define FT_GOLDEN "tests/golden"
+#endif
+
 struct fixture {
     struct ft_arena *a;
     struct ft_model_config config;
