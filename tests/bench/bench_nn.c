@@ -3,6 +3,8 @@
  *
  *   bench_nn dense [threads] [repeats]     one row of 512 trained tokens
  *   bench_nn chats [threads] [repeats]     8 conversations of 50 to 500 tokens, a third of the tokens trained
+ *   ... [fp32|bf16] [off|selective|full]   working type, recompute
+ * Also printed: resident memory of forward and backward beside the plan (runtime maths, section 16).
  * Release build, run alone. */
 #include <math.h>
 #include <stdio.h>
@@ -95,6 +97,15 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static double resident(void)
+{
+    FILE *f = fopen("/proc/self/statm", "re");
+    long pages = 0;
+    if (f && fscanf(f, "%*d %ld", &pages) != 1) pages = 0;
+    if (f) fclose(f);
+    return 4096e-6 * (double)pages;
+}
+
 struct work {
     int64_t n_micro;
     struct ft_batch micro[8];
@@ -129,6 +140,8 @@ int main(int argc, char **argv)
 {
     const bool chats = argc > 1 && strcmp(argv[1], "chats") == 0;
     const int threads = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 1, repeats = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 5;
+    const enum ft_dtype type = argc > 4 && strcmp(argv[4], "bf16") == 0 ? FT_BF16 : FT_F32;
+    const int recompute = argc > 5 ? (strcmp(argv[5], "full") == 0) * 2 + (strcmp(argv[5], "selective") == 0) : 0;
     struct ft_arena *a = ft_arena_create();
     struct ft_model_config c;
     struct ft_device *d = NULL;
@@ -146,8 +159,14 @@ int main(int argc, char **argv)
     clocked.table.attn_bwd = clock_attn_bwd;
     d->kernels = &clocked.table;
     const struct work w = make_work(chats);
-    const struct ft_model_options o = {
-        .config = &c, .device = d, .tensor = 1, .pipeline = 1, .compute = FT_F32, .max_tokens = 512, .seq_len = 512};
+    const struct ft_model_options o = {.config = &c,
+                                       .device = d,
+                                       .tensor = 1,
+                                       .pipeline = 1,
+                                       .compute = type,
+                                       .recompute = recompute,
+                                       .max_tokens = 512,
+                                       .seq_len = 512};
     if (ft_model_create(&o, &m, &err)) {
         ft_err_print(stderr, "bench_nn", &err);
         return 1;
@@ -166,7 +185,13 @@ int main(int argc, char **argv)
             weights[offsets[i] + j] = p[i].init_std > 0
                                           ? (float)((double)(int64_t)ft_mix64((uint64_t)(offsets[i] + j)) * 0x1p-63 * p[i].init_std)
                                           : 1;
-    ft_model_bind(m, weights, grads, offsets);
+    uint16_t *half = type == FT_BF16 ? ft_xcalloc((size_t)total, 2) : NULL;
+    if (half) d->kernels->cast(d->kctx, total, FT_F32, weights, FT_BF16, half);
+    ft_model_bind(m, half ? (void *)half : weights, grads, offsets);
+    d->kernels->zero(d->kctx, total * 4, grads);
+    d->kernels->zero(d->kctx, total * 4, m1);
+    d->kernels->zero(d->kctx, total * 4, m2);
+    const double before = resident();
     double times[64], cpu[64], gemm = 0, attn = 0, flop = 0, adam = 0, loss = 0;
     const int count = repeats < 64 ? repeats : 64;
     for (int r = -1; r < count; r++) {
@@ -181,7 +206,7 @@ int main(int argc, char **argv)
         const double c1 = busy();
         const struct ft_adamw ad = {1e-5, 0.9, 0.999, 1e-8, 0.01, 1, 1, 1};
         const double norm = sqrt(d->kernels->sum_squares(d->kctx, total, grads));
-        d->kernels->adamw(d->kctx, &ad, total, weights, m1, m2, grads, NULL, FT_F32);
+        d->kernels->adamw(d->kctx, &ad, total, weights, m1, m2, grads, half, type);
         const double t2 = now(), c2 = busy();
         if (r < 0) {
             printf("loss %.6f norm %.4f\n", loss / (double)w.trained, norm);
@@ -207,5 +232,9 @@ int main(int argc, char **argv)
         "%.1f%%, rest %.1f%%\n",
         100 * gemm / cost, flop / gemm * 1e-9, flop / gemm / bare, bare * 1e-9, 100 * attn / cost, 100 * adam / cost,
         100 * (cost - gemm - attn - adam) / cost);
+    const struct ft_model_memory plan = ft_model_memory(&o);
+    printf("resident memory grew by %.1f MB, planned %.1f MB (activations %.1f, logits %.1f, buffers %.1f)\n", resident() - before,
+           1e-6 * (double)(plan.activations + plan.logits + plan.buffers), 1e-6 * (double)plan.activations,
+           1e-6 * (double)plan.logits, 1e-6 * (double)plan.buffers);
     return 0;
 }
