@@ -45,6 +45,12 @@ struct fixture {
         if (call) fail_msg("%s: %s", #call, err_.text);                                                                            \
     } while (0)
 
+/* A file of a case: "llama" lies in hf, "variants/llama-yarn" where it says. */
+static inline void case_path(char *out, size_t n, const char *name, const char *file)
+{
+    snprintf(out, n, "%s/%s%s%s", FT_GOLDEN, strchr(name, '/') ? "" : "hf/", name, file);
+}
+
 /* The tensor of a file that holds a row: with or without "transformer.", fused parts cut by the caller. */
 static inline const struct ft_st_tensor *find_tensor(const struct ft_st_folder *folder, const struct ft_st_file *file,
                                                      const char *name)
@@ -106,7 +112,7 @@ static inline void open_case(struct fixture *f, const char *name, struct ft_mode
 {
     *f = (struct fixture){.a = ft_arena_create()};
     char dir[512];
-    snprintf(dir, sizeof dir, "%s/hf/%s", FT_GOLDEN, name);
+    case_path(dir, sizeof dir, name, "");
     OK(ft_model_config_read(dir, f->a, &f->config, err));
     if (drop >= 0) f->config.embd_drop = f->config.resid_drop = f->config.attn_drop = drop;
     create(f, o, threads);
@@ -140,7 +146,7 @@ static inline struct rows read_rows(const char *name)
 {
     char path[512];
     struct rows r;
-    snprintf(path, sizeof path, "%s/hf/%s/io.safetensors", FT_GOLDEN, name);
+    case_path(path, sizeof path, name, "/io.safetensors");
     struct ft_st_file *io = NULL;
     OK(ft_st_open(path, &io, err));
     const struct ft_st_tensor *ids = ft_st_find(io, "ids"), *labels = ft_st_find(io, "labels");
