@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/str.h"
+#include "launcher/ssh_hosts.h"
 
 static const char kex_list[] =
     "curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256,ecdh-sha2-nistp384,ecdh-sha2-nistp521,"
@@ -226,6 +227,30 @@ static int never_ask(const char *prompt, char *buf, size_t len, int echo, int ve
     return -1;
 }
 
+/* A blob is a text (its type), then the fields of the public key; in a certificate a nonce stands between them. */
+static bool cert_fits(ssh_key cert, ssh_key key)
+{
+    char *b64[2] = {NULL, NULL};
+    unsigned char blob[2][8192];
+    size_t at[2] = {0, 0}, n[2] = {0, 0};
+    bool ok = ssh_pki_export_pubkey_base64(cert, &b64[0]) == SSH_OK && ssh_pki_export_pubkey_base64(key, &b64[1]) == SSH_OK;
+    for (int i = 0; i < 2 && ok; i++) {
+        const int got = ft_ssh_unbase64(b64[i], strlen(b64[i]), blob[i], sizeof blob[i]);
+        n[i] = got > 0 ? (size_t)got : 0;
+        for (int skip = i == 0 ? 2 : 1; skip && ok; skip--) {
+            const unsigned char *p = blob[i] + at[i];
+            const size_t len = n[i] - at[i] < 4 ? n[i] : (size_t)p[0] << 24 | (size_t)p[1] << 16 | (size_t)p[2] << 8 | p[3];
+            ok = n[i] - at[i] >= 4 && len <= n[i] - at[i] - 4;
+            if (ok) at[i] += 4 + len;
+        }
+    }
+    const size_t fields = n[1] - at[1];
+    ok = ok && fields > 0 && n[0] - at[0] >= fields && memcmp(blob[0] + at[0], blob[1] + at[1], fields) == 0;
+    ssh_string_free_char(b64[0]);
+    ssh_string_free_char(b64[1]);
+    return ok;
+}
+
 enum ft_ssh_pair_state ft_ssh_pair_load(const char *path, const char *cert_path, struct ft_ssh_pair **out_pair)
 {
     bool asked = false;
@@ -235,7 +260,7 @@ enum ft_ssh_pair_state ft_ssh_pair_load(const char *path, const char *cert_path,
     const int rc = ssh_pki_import_privkey_file(path, NULL, never_ask, &asked, &key);
     if (rc != SSH_OK) return asked ? FT_PAIR_PASSPHRASE : FT_PAIR_UNREADABLE;
     if (cert_path) {
-        const bool ok = ssh_pki_import_cert_file(cert_path, &cert) == SSH_OK && ssh_key_cmp(cert, key, SSH_KEY_CMP_PUBLIC) == 0 &&
+        const bool ok = ssh_pki_import_cert_file(cert_path, &cert) == SSH_OK && cert_fits(cert, key) &&
                         ssh_pki_copy_cert_to_privkey(cert, key) == SSH_OK;
         ssh_key_free(cert);
         if (!ok) {

@@ -54,12 +54,12 @@ void ft_ssh_keyring_destroy(struct ft_ssh_keyring *k)
 static void load(struct ft_ssh_keyring *k, struct file *f)
 {
     struct stat st;
+    f->public64 = ft_ssh_public64(f->path, k->arena); /* the private half may be in ssh-agent only */
     if (stat(f->path, &st)) {
         f->state = FT_PAIR_MISSING;
         f->why = strerror(errno);
         return;
     }
-    f->public64 = ft_ssh_public64(f->path, k->arena);
     if (st.st_uid == k->me->uid && (st.st_mode & 077)) {
         f->state = FT_PAIR_UNREADABLE;
         f->why = ft_arena_printf(k->arena, "others can read it (mode %03o; chmod 600)", (unsigned)st.st_mode & 0777);
