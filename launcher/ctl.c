@@ -43,6 +43,13 @@ static enum ft_code address(const char *run, bool make, struct sockaddr_un *sa, 
     return c;
 }
 
+enum ft_code ft_ctl_path(const char *run, struct ft_buf *out, struct ft_err *err)
+{
+    enum ft_code c = ft_ctl_folder(true, out, err);
+    if (!c) ft_buf_addf(out, "/%s.sock", run);
+    return c;
+}
+
 static void drop_peer(struct ft_ctl_peer *p)
 {
     ft_watch_remove(p->ctl->loop, &p->watch);

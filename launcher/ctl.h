@@ -25,6 +25,8 @@ struct ft_ctl {
 };
 /* The folder of the sockets, checked (owner, mode, not a link); made when wished. */
 enum ft_code ft_ctl_folder(bool make, struct ft_buf *out, struct ft_err *err) FT_MUST_CHECK;
+/* Name of the socket of a run (the folder is made). */
+enum ft_code ft_ctl_path(const char *run, struct ft_buf *out, struct ft_err *err) FT_MUST_CHECK;
 /* A head without a socket still runs: the reason is in err. */
 enum ft_code ft_ctl_open(struct ft_ctl *c, struct ft_loop *loop, const char *run,
                          void (*asked)(void *, const char *, struct ft_buf *), void *self, struct ft_err *err) FT_MUST_CHECK;

@@ -167,6 +167,14 @@ static void on_asked(void *self, const char *request, struct ft_buf *answer)
     ft_buf_addc(answer, '\n');
 }
 
+void ft_head_open_ctl(struct ft_head *h)
+{
+    struct ft_err err;
+    if (h->ctl.fd < 0 &&
+        ft_ctl_open(&h->ctl, &h->loop, h->q->dir.id, on_asked, h, &err)) /* ps then reads files, stop is a signal */
+        ft_head_say(h, FT_LOG_INFO, "no control socket: %s", err.text);
+}
+
 /* ---- start and end ---- */
 
 static void make_secrets(struct ft_head *h)
@@ -233,9 +241,7 @@ static enum ft_code begin(struct ft_head *h, struct ft_err *err)
     struct ft_transport_request q = {.plan = h->plan, .loop = &h->loop, .user = ft_head_user(h), .program_dir = h->q->program_dir};
     if (!c) c = h->ops->open(&q, &h->transport, err);
     if (c) return c;
-    struct ft_err ctl_err;
-    if (ft_ctl_open(&h->ctl, &h->loop, h->q->dir.id, on_asked, h, &ctl_err)) /* ps and stop then work from files and by signal */
-        ft_head_say(h, FT_LOG_INFO, "no control socket: %s", ctl_err.text);
+    if (!h->ops->same_machine) ft_head_open_ctl(h); /* else: once the agent knows the socket, which it removes when we are killed */
     return FT_OK;
 }
 

@@ -113,6 +113,7 @@ struct ft_head {
 int64_t ft_head_now(void);
 void ft_head_event(struct ft_head *h, struct ft_job_event e); /* steps the machine and carries its actions out */
 void ft_head_set_timers(struct ft_head *h);
+void ft_head_open_ctl(struct ft_head *h);
 
 /* head_link.c */
 struct ft_transport_user ft_head_user(struct ft_head *h);

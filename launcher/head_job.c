@@ -111,10 +111,12 @@ static void prepare(struct ft_head *h, int node)
     ft_buf_addc(&b, 0);
     add_z(&b, h->config->launch.children == FT_CHILDREN_KEEP ? "children=keep" : "children=end");
     stdin_setting(h->config, &b);
-    if (h->ctl.fd >= 0 && h->ops->same_machine) {
-        ft_buf_addf(&b, "socket=%s", h->ctl.path);
+    struct ft_buf path = {0};
+    if (h->ops->same_machine && ft_ctl_path(h->q->dir.id, &path, NULL) == FT_OK) {
+        ft_buf_addf(&b, "socket=%s", path.data);
         ft_buf_addc(&b, 0);
     }
+    ft_buf_fini(&path);
     send_part(h, node, FT_PART_SETTINGS, FT_WIRE_NODE, &b);
     ft_buf_clear(&b);
     char *cwd = NULL;
@@ -199,6 +201,7 @@ void ft_head_act(struct ft_head *h, const struct ft_job_action *a)
     case FT_DO_ADDRESS: ft_head_meet_start(h); break;
     case FT_DO_PREPARE:
         for (int n = 0; n < h->job.c.n_nodes; n++) prepare(h, n);
+        ft_head_open_ctl(h);
         break;
     case FT_DO_GO:
         send_simple(h, FT_MSG_GO, 0);

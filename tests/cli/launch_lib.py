@@ -121,10 +121,11 @@ class Run:
         return os.path.basename(self.dir) if self.dir else "none"
 
     def events(self, kind=None):
-        if not self.dir:
+        try:
+            with open(os.path.join(self.dir or "", "events.jsonl"), "rb") as f:
+                lines = [json.loads(line) for line in f.read().splitlines(True) if line.endswith(b"\n")]
+        except FileNotFoundError:
             return []
-        with open(os.path.join(self.dir, "events.jsonl"), "rb") as f:
-            lines = [json.loads(line) for line in f.read().splitlines()]
         return [e for e in lines if kind is None or e["ev"] == kind]
 
     def log(self, rank):
