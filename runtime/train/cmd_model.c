@@ -3,6 +3,7 @@
 
 #include "base/fd.h"
 #include "runtime/arch/config.h"
+#include "runtime/chat/source.h"
 #include "runtime/ckpt/export.h"
 #include "runtime/ckpt/weights.h"
 #include "runtime/train/cli.h"
@@ -171,7 +172,10 @@ static enum ft_code export_from(const char *path, const struct ft_cli *cli, stru
         e.base_dir = base.data;
         if (s.weights) code = ft_weights_check(s.weights, s.params, n, err);
     }
+    struct ft_chat_source chat = {0};
+    if (!code && s.weights && !ft_chat_source_load(base.data, "auto", &chat, NULL)) e.chat_template = chat.text;
     if (!code) code = ft_export_full(&e, err);
+    ft_chat_source_fini(&chat);
     if (!code && s.weights && !cli->quiet) printf("step %lld written to %s\n", (long long)ft_weights_step(s.weights), cli->out);
     ft_weights_close(s.weights);
     ft_import_close(m);

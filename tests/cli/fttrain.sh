@@ -92,8 +92,7 @@ schedule = cosin
 [trian]
 x = 1
 EOF
-expect 2 'the default packing = yes is not built yet' \
-    'set packing = no' "unknown key 'lrr' in [train]" "bad.ini:8" 'likely: lr' "steps: 'many' is not a whole number" 'bad.ini:9' \
+expect 2 "unknown key 'lrr' in [train]" "bad.ini:8" 'likely: lr' "steps: 'many' is not a whole number" 'bad.ini:9' \
     "did you mean 'cosine'?" "unknown section 'trian'" 'likely: [train]' -- "$f" check "$tmp/bad.ini"
 expect 2 '"file":"--set"' '"section":"train"' '"key":"lr"' '"severity":"error"' -- "$f" check --json --shallow "$job" --set train.lr=-1
 expect 2 'are both given' 'remove one of them' -- "$f" check "$job" --set train.epochs=2

@@ -1,5 +1,6 @@
 #include "tests/unit/train/job_run.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,13 +40,16 @@ static int one_rank(const struct ft_place *place, void *arg)
     const struct job *j = arg;
     const pid_t killer = place->rank == 0 && j->term_after ? start_killer(j) : -1;
     struct ft_place p = *place;
-    char path[256];
+    char path[256], progress[256];
     (void)snprintf(path, sizeof path, "%s/job.ini", j->dir);
     p.run_dir = j->dir;
     const char *words[] = {path}, *sets[MAX_SETS];
     memcpy(sets, j->sets, sizeof sets);
     const struct ft_cli cli = {.words = words, .n_words = 1, .sets = sets, .n_sets = j->n_sets, .quiet = true};
+    (void)snprintf(progress, sizeof progress, "%s/progress.%d", j->dir, place->rank);
+    p.progress_fd = open(progress, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     const int status = ft_train_rank(&cli, &p);
+    close(p.progress_fd);
     if (killer > 0) {
         (void)kill(killer, SIGKILL);
         (void)waitpid(killer, NULL, 0);

@@ -78,6 +78,54 @@ static void rt18_save_and_resume(void **state)
     }
 }
 
+/* 16 rows, 8 an update: update 2 ends the epoch. Resumed there, the next epoch runs fully and in its own order. */
+static void rt18_resume_at_an_epoch_end(void **state)
+{
+    (void)state;
+    struct job a, b;
+    struct result whole, tail;
+    char from[256], train[256];
+    open_job(&a, 2, 16, "epochs = 3\nmicro_batch = 2\n[checkpoint]\nevery = 2\nkeep = 0");
+    run_good(&a, &whole);
+    assert_int_equal(whole.n, 6);
+    open_job(&b, 2, 16, "epochs = 3\nmicro_batch = 2\n[checkpoint]\nevery = 2\nkeep = 0");
+    (void)snprintf(from, sizeof from, "checkpoint.resume=%s/checkpoints/step_00000002", a.dir);
+    (void)snprintf(train, sizeof train, "data.train=%s/train.jsonl", a.dir);
+    b.sets[b.n_sets++] = from;
+    b.sets[b.n_sets++] = train;
+    run_good(&b, &tail);
+    assert_int_equal(tail.n, 4);
+    assert_true(same_tail(&whole, &tail, true));
+    free_result(&whole);
+    free_result(&tail);
+    remove_tree(a.dir);
+    remove_tree(b.dir);
+}
+
+static void progress_is_told(const struct job *j, int rank, const char *want)
+{
+    struct ft_buf b = {0};
+    struct ft_err err;
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/progress.%d", j->dir, rank);
+    assert_int_equal(ft_read_file(path, 1 << 20, &b, &err), FT_OK);
+    assert_string_equal(ft_buf_str(&b), want);
+    ft_buf_fini(&b);
+}
+
+static void each_update_and_each_save_is_told(void **state)
+{
+    (void)state;
+    struct job j;
+    struct result x;
+    open_job(&j, 2, 16, "steps = 5\nmicro_batch = 2\n[checkpoint]\nevery = 2");
+    run_good(&j, &x);
+    progress_is_told(&j, 0, "1\n2\nsaved 2\n3\n4\nsaved 4\n5\nsaved 5\n");
+    progress_is_told(&j, 1, "1\n2\n3\n4\n5\n");
+    free_result(&x);
+    remove_tree(j.dir);
+}
+
 /* The same folder and command again, after SIGTERM (a checkpoint of that very update) and after kill -9 (an older one). */
 static void a_cut_run_goes_on(void **state)
 {
@@ -135,6 +183,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rt18_save_and_resume),
+        cmocka_unit_test(rt18_resume_at_an_epoch_end),
+        cmocka_unit_test(each_update_and_each_save_is_told),
         cmocka_unit_test(a_cut_run_goes_on),
         cmocka_unit_test(another_job_is_refused_unless_accepted),
     };

@@ -40,6 +40,41 @@ static void rt08_rt09_loss_norm_and_weights_at_every_split(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* An update takes the whole epoch, so that packs and single rows are the same samples: the same loss, norm and weights. */
+static void rt08_packed_is_unpacked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *packing;
+        int data;
+    } runs[] = {{"data.packing=no", 1}, {"data.packing=yes", 1}, {"data.packing=yes", 2}};
+    struct result first;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        struct job j;
+        struct result x;
+        char proof[256];
+        open_job(&j, runs[i].data, 19, "epochs = 3\nmicro_batch = 1");
+        j.sets[0] = runs[i].packing;
+        j.sets[1] = "train.global_batch=32";
+        j.sets[2] = "data.seq_len=64";
+        j.n_sets = 3;
+        run_good(&j, &x);
+        assert_int_equal(x.n, 3);
+        (void)snprintf(proof, sizeof proof, "%s/packing.json", j.dir);
+        assert_int_equal(ft_is_file(proof), i > 0);
+        if (i == 0) {
+            first = x;
+        } else {
+            assert_true(x.rows[0] < first.rows[0] / 2);
+            memcpy(x.rows, first.rows, sizeof x.rows);
+            assert_true(same_within_tol(&first, &x, "packed"));
+            free_result(&x);
+        }
+        remove_tree(j.dir);
+    }
+    free_result(&first);
+}
+
 static void rt18_the_same_run_is_the_same_bits_with_and_without_evaluation(void **state)
 {
     (void)state;
@@ -222,6 +257,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rt08_rt09_loss_norm_and_weights_at_every_split),
+        cmocka_unit_test(rt08_packed_is_unpacked),
         cmocka_unit_test(rt18_the_same_run_is_the_same_bits_with_and_without_evaluation),
         cmocka_unit_test(rt13_recompute_is_the_same_bits),
         cmocka_unit_test(bf16_stays_near_fp32_and_exports_its_masters),
