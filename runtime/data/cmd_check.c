@@ -21,7 +21,7 @@ static struct fill pack_fill(const struct ft_data_job *j, const struct ft_loaded
 {
     const int64_t n = (int64_t)l->samples.n;
     struct fill f = {n, 0};
-    if (j->fields.packing == FT_PACKING_YES && n) {
+    if (j->fields.packing != FT_PACKING_NO && n) {
         int32_t *lengths = ft_xcalloc((size_t)n, sizeof *lengths);
         int64_t *order = ft_xcalloc((size_t)n, sizeof *order);
         for (int64_t i = 0; i < n; i++) lengths[i] = l->samples.v[i].n, order[i] = i;
@@ -61,7 +61,7 @@ static void print_split(const struct ft_data_job *j, enum ft_split split, const 
     printf("  tokens: %" PRId64 ", trained %" PRId64 " (%.1f %%); longest sample %" PRId64 ", seq_len %" PRId64 "\n", f->tokens,
            f->trained_tokens, share_of(f->trained_tokens, f->tokens), f->longest, j->options.seq_len);
     printf("  rows: %" PRId64 ", filled %.1f %%%s\n", fill.packs, 100 * fill.fill,
-           j->fields.packing == FT_PACKING_YES ? " (packed)" : "");
+           j->fields.packing != FT_PACKING_NO ? " (packed)" : "");
     if (l->template_origin)
         printf("  template: %s\n    sha256 %s, %s {%% generation %%}\n", l->template_origin, l->template_sha,
                l->template_generation ? "has" : "without");

@@ -15,7 +15,6 @@ static const char *const seq_words[] = {"auto", NULL};
 
 /* What the pages specify and this build does not have yet. */
 static const struct ft_unbuilt no_format[] = {{"transcript", "convert the file to messages"}, {NULL, NULL}};
-static const struct ft_unbuilt no_packing[] = {{"split", "set packing = yes"}, {NULL, NULL}};
 static const struct ft_unbuilt no_key[] = {{"*", "leave it out"}, {NULL, NULL}};
 
 static bool check_skip(const char *value, struct ft_buf *why)
@@ -63,8 +62,7 @@ static const struct ft_field rows[] = {
      .min = 0,
      .max = 1e6,
      AT(weights),
-     .help = "how often each file of train is drawn per epoch",
-     .unbuilt = no_key},
+     .help = "how often each file of train is drawn per epoch"},
     {.name = "format",
      .type = FT_F_ENUM,
      .values = formats,
@@ -118,13 +116,7 @@ static const struct ft_field rows[] = {
      .max = 1 << 24,
      AT(seq_len),
      .help = "length of a row; auto: 2048, or the model's limit when smaller"},
-    {.name = "packing",
-     .type = FT_F_ENUM,
-     .values = packings,
-     .def = "yes",
-     AT(packing),
-     .help = "several samples share a row",
-     .unbuilt = no_packing},
+    {.name = "packing", .type = FT_F_ENUM, .values = packings, .def = "yes", AT(packing), .help = "several samples share a row"},
     {.name = "train_on",
      .type = FT_F_ENUM,
      .values = train_ons,

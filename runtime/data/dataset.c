@@ -29,6 +29,7 @@ struct ft_dataset {
     uint64_t seed;
     int32_t row; /* tokens */
     bool shuffle, packing, by_file;
+    double *weights; /* (n_files) how often a file is drawn per epoch; NULL: once each */
 };
 
 /* Every sample a row of its own, in this order. */
@@ -56,13 +57,41 @@ static struct ft_packs pack_by_file(const struct ft_dataset *d, const int64_t *o
     return all;
 }
 
+/* The samples of one pass: each once; with weights floor(w) times, and a seeded part of the rest once more. */
+static int64_t *samples_of_epoch(const struct ft_dataset *d, int64_t epoch, int64_t *n)
+{
+    const struct ft_samples *s = &d->l.samples;
+    int64_t total = 0, from = 0;
+    double most = 1;
+    for (size_t f = 0; d->weights && f < d->l.n_files; f++)
+        if (d->weights[f] > most) most = d->weights[f];
+    int64_t *list = ft_xcalloc(s->n * ((size_t)most + 1) + 1, sizeof *list);
+    for (size_t i = 0; !d->weights && i < s->n; i++) list[total++] = (int64_t)i;
+    for (size_t f = 0; d->weights && f < d->l.n_files; f++) { /* files stand one after another */
+        int64_t k = 0;
+        while (from + k < (int64_t)s->n && s->v[from + k].file == (int32_t)f) k++;
+        const int64_t whole = (int64_t)d->weights[f], part = (int64_t)((d->weights[f] - (double)whole) * (double)k + 0.5);
+        for (int64_t pass = 0; pass < whole; pass++)
+            for (int64_t i = 0; i < k; i++) list[total++] = from + i;
+        int64_t *perm = ft_xcalloc((size_t)k + 1, sizeof *perm);
+        ft_keyed_order(d->seed + f + 1, FT_SITE_SAMPLES, epoch < 0 ? 0 : epoch, k, perm);
+        for (int64_t i = 0; i < part; i++) list[total++] = from + perm[i];
+        free(perm);
+        from += k;
+    }
+    *n = total;
+    return list;
+}
+
 /* epoch < 0: file order, nothing shuffled. */
 static struct ft_packs rows_of_epoch(const struct ft_dataset *d, int64_t epoch)
 {
-    const int64_t n = (int64_t)d->l.samples.n;
+    int64_t n;
+    int64_t *list = samples_of_epoch(d, epoch, &n);
     const bool shuffle = d->shuffle && epoch >= 0;
     int64_t *order = ft_xcalloc((size_t)n + 1, sizeof *order);
     ft_epoch_order(d->seed, epoch, shuffle, n, order);
+    for (int64_t i = 0; i < n; i++) order[i] = list[order[i]];
     struct ft_packs p = !d->packing  ? singles(order, n)
                         : d->by_file ? pack_by_file(d, order, n)
                                      : ft_pack(d->lengths, order, n, d->row, FT_PACK_WINDOW);
@@ -71,6 +100,7 @@ static struct ft_packs rows_of_epoch(const struct ft_dataset *d, int64_t epoch)
         ft_packs_reorder(&p, order);
     }
     free(order);
+    free(list);
     return p;
 }
 
@@ -79,6 +109,24 @@ static void set_rows(struct ft_dataset *d, int64_t epoch)
     for (size_t i = 0; i < FT_ROWS_ALIVE; i++) d->blocks[i].row = 0;
     ft_packs_fini(&d->packs);
     d->packs = rows_of_epoch(d, epoch);
+}
+
+/* weights = 1, 0.25: one per file of train. */
+static enum ft_code read_weights(struct ft_dataset *d, const struct ft_list *l, struct ft_err *err)
+{
+    if (!l->n) return FT_OK;
+    if (l->n != d->l.n_files) {
+        (void)ft_fail(err, FT_CONFIG, "[data] weights has %zu numbers, train has %zu files", l->n, d->l.n_files);
+        return ft_fix(err, "give one weight per file");
+    }
+    d->weights = ft_xcalloc(l->n + 1, sizeof *d->weights);
+    double sum = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        if (!ft_parse_real(l->v[i], &d->weights[i]) || d->weights[i] < 0 || d->weights[i] > 1000)
+            return ft_fail(err, FT_CONFIG, "[data] weights: '%s' is no number from 0 to 1000", l->v[i]);
+        sum += d->weights[i];
+    }
+    return sum > 0 ? FT_OK : ft_fail(err, FT_CONFIG, "[data] weights: all are 0");
 }
 
 enum ft_code ft_dataset_open(const struct ft_dataset_options *o, enum ft_split split, struct ft_faults *faults,
@@ -98,11 +146,16 @@ enum ft_code ft_dataset_open(const struct ft_dataset_options *o, enum ft_split s
                                               &o->fields->packing, sizeof o->fields->packing);
     d->l.facts.fingerprint_hi = h.hi, d->l.facts.fingerprint_lo = h.lo;
     d->seed = o->seed, d->shuffle = o->fields->shuffle && split == FT_SPLIT_TRAIN, d->by_file = split != FT_SPLIT_TRAIN;
-    d->packing = o->fields->packing == FT_PACKING_YES, d->row = (int32_t)o->seq_len;
+    d->packing = o->fields->packing != FT_PACKING_NO, d->row = (int32_t)o->seq_len;
     d->lengths = ft_xcalloc(l.samples.n + 1, sizeof *d->lengths);
     d->cu = ft_xcalloc(l.samples.n + 1, sizeof *d->cu);
     for (size_t i = 0; i < l.samples.n; i++) d->lengths[i] = d->cu[i][1] = l.samples.v[i].n;
     pthread_mutex_init(&d->lock, NULL);
+    const enum ft_code weighed = split == FT_SPLIT_TRAIN ? read_weights(d, &o->fields->weights, err) : FT_OK;
+    if (weighed != FT_OK) {
+        ft_dataset_close(d);
+        return weighed;
+    }
     set_rows(d, -1);
     d->l.facts.rows = d->packs.n_packs;
     *out = d;
@@ -121,6 +174,7 @@ void ft_dataset_close(struct ft_dataset *d)
     ft_loaded_fini(&d->l);
     pthread_mutex_destroy(&d->lock);
     free(d->lengths);
+    free(d->weights);
     free(d->cu);
     free(d);
 }
@@ -129,7 +183,7 @@ void ft_dataset_epoch(struct ft_dataset *d, int64_t epoch) { set_rows(d, epoch);
 
 int64_t ft_dataset_rows_of(const struct ft_dataset *d, int64_t epoch)
 {
-    if (!d->packing) return (int64_t)d->l.samples.n;
+    if (!d->packing && !d->weights) return (int64_t)d->l.samples.n;
     struct ft_packs p = rows_of_epoch(d, epoch);
     const int64_t n = p.n_packs;
     ft_packs_fini(&p);

@@ -148,6 +148,19 @@ static void keep_sample(struct reader *r, const struct ft_line *line)
         r->l->facts.untrained++;
 }
 
+/* packing = split: a plain text becomes windows of seq_len tokens, each a sample of its own. */
+static void keep_windows(struct reader *r, const struct ft_line *line)
+{
+    const struct ft_ids whole = r->ids;
+    const size_t top = (size_t)r->o->seq_len;
+    for (size_t at = 0; at < whole.n && !r->stopped; at += top) {
+        r->ids.ids = whole.ids + at, r->ids.labels = whole.labels + at, r->ids.n = whole.n - at < top ? whole.n - at : top;
+        if (r->ids.n > 1 || !at) keep_sample(r, line);
+        else r->l->facts.tokens_lost++; /* one token alone predicts nothing */
+    }
+    r->ids = whole;
+}
+
 static bool take_tokens(struct reader *r, const struct ft_line *line, const struct ft_json *v, struct ft_line_fault *f)
 {
     if (!ft_record_tokens(line, v, r->o->vocab_rows, r->o->fields->train_on == FT_TRAIN_ON_ALL, &r->ids, f)) return false;
@@ -170,7 +183,8 @@ static bool take_convo(struct reader *r, const struct ft_line *line, const struc
     if (!take_keys(r, ft_record_keys(&r->convo))) return true;
     if (!ft_sample(r->worker, &r->convo, line, &r->ids, r->how->visit ? &view : NULL, f)) return false;
     if (r->how->visit) r->stopped = !r->how->visit(r->how->ctx, r->path, line->number, &r->ids, &view, &r->sampler);
-    keep_sample(r, line);
+    if (r->o->fields->packing == FT_PACKING_SPLIT) keep_windows(r, line);
+    else keep_sample(r, line);
     return true;
 }
 
@@ -208,6 +222,11 @@ static enum ft_code read_file(struct reader *r, const char *path, struct ft_err 
     enum ft_code rc = FT_OK;
     r->format = (enum ft_data_format)r->o->fields->format;
     if (r->format == FT_FORMAT_AUTO) rc = ft_peek_format(r->o->fields, path, &r->format, err);
+    if (rc == FT_OK && r->o->fields->packing == FT_PACKING_SPLIT && r->format != FT_FORMAT_TEXT) {
+        (void)ft_fail(err, FT_CONFIG, "packing = split cuts samples, which only format = text allows; '%s' is %s", path,
+                      ft_format_name(r->format));
+        rc = ft_fix(err, "set packing = yes");
+    }
     if (rc == FT_OK) rc = open_sampler(r, err);
     if (rc == FT_OK) rc = ft_jsonl_open(path, &j, err);
     if (rc != FT_OK) return rc;

@@ -86,8 +86,10 @@ static enum ft_code add_model(struct ft_hash128 *h, const struct ft_dataset_opti
 enum ft_code ft_prepared_key(const struct ft_dataset_options *o, enum ft_split split, char key[33], struct ft_err *err)
 {
     const struct ft_data_fields *f = o->fields;
-    const int64_t numbers[] = {FT_PREPARED_VERSION, split,     f->format,  f->train_on, f->boundary,   f->special,
-                               f->overlong,         f->dedupe, f->overlap, o->seq_len,  o->vocab_rows, ft_data_skip(f)};
+    const int64_t numbers[] = {FT_PREPARED_VERSION, split,      f->format,     f->train_on,
+                               f->boundary,         f->special, f->overlong,   f->dedupe,
+                               f->overlap,          o->seq_len, o->vocab_rows, f->packing == FT_PACKING_SPLIT,
+                               ft_data_skip(f)};
     const char *texts[] = {f->template_, f->template_date, f->terminator};
     struct ft_hash128 h = {0, 0};
     h = ft_hash_chain(h, numbers, sizeof numbers);

@@ -443,6 +443,31 @@ static void message_faults(void **state)
     }
 }
 
+/* A long plain text in windows of seq_len; without split it is dropped. */
+static void text_in_windows(void **state)
+{
+    (void)state;
+    struct fixture x;
+    begin(&x, "laptop", NULL, "{\"text\":\"one two three four five six seven eight nine ten\"}\n");
+    x.f.format = FT_FORMAT_TEXT, x.o.seq_len = 8;
+    run(&x, FT_SPLIT_TRAIN);
+    assert_int_equal(x.rc, FT_DATA);
+    x.f.packing = FT_PACKING_SPLIT;
+    run(&x, FT_SPLIT_TRAIN);
+    assert_int_equal(x.rc, FT_OK);
+    const struct ft_dataset_facts f = ft_dataset_facts(x.d);
+    assert_true(f.rows >= 2 && f.tokens > 8);
+    int64_t tokens = 0;
+    for (int64_t i = 0; i < f.rows; i++) {
+        const struct ft_row r = ft_dataset_row(x.d, i);
+        assert_true(r.n_tokens <= 8);
+        assert_int_equal(r.n_trained, r.n_tokens - r.n_segments);
+        tokens += r.n_tokens;
+    }
+    assert_int_equal(tokens, f.tokens);
+    end(&x);
+}
+
 static void overlap_refuses(void **state)
 {
     (void)state;
@@ -474,6 +499,7 @@ int main(void)
         cmocka_unit_test(dirty_lines),
         cmocka_unit_test(message_faults),
         cmocka_unit_test(overlap_refuses),
+        cmocka_unit_test(text_in_windows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -260,10 +260,58 @@ static void other_files_are_refused(void **state)
     }
 }
 
+/* Two files, weights 2 and 0.5: a pass has the first twice and half of the second. */
+static void weighted_files(void **state)
+{
+    (void)state;
+    struct ft_buf text = {0};
+    struct set s;
+    char other[] = "/tmp/ft-data-XXXXXX";
+    for (int i = 0; i < 10; i++) ft_buf_addf(&text, "{\"input_ids\":[1,%d,3],\"labels\":[1,2,3]}\n", i);
+    begin(&s, text.data, text.n);
+    ft_buf_clear(&text);
+    for (int i = 0; i < 8; i++) ft_buf_addf(&text, "{\"input_ids\":[2,%d],\"labels\":[1,2]}\n", i);
+    const int fd = mkstemp(other);
+    assert_int_equal(write(fd, text.data, text.n), text.n);
+    close(fd);
+    const char *paths[2] = {s.path, other}, *weights[2] = {"2", "0.5"};
+    s.f.train = (struct ft_list){paths, 2}, s.f.weights = (struct ft_list){weights, 2};
+    s.f.shuffle = true;
+    run(&s);
+    assert_int_equal(s.rc, FT_OK);
+    int seen[2][2][10] = {{{0}}};
+    for (int epoch = 0; epoch < 2; epoch++) {
+        ft_dataset_epoch(s.d, epoch);
+        assert_int_equal(ft_dataset_n_rows(s.d), 24);
+        assert_int_equal(ft_dataset_rows_of(s.d, epoch), 24);
+        for (int64_t i = 0; i < 24; i++) {
+            const struct ft_row r = ft_dataset_row(s.d, i);
+            seen[epoch][ft_dataset_row_file(s.d, i)][r.ids[1]]++;
+        }
+        int second = 0;
+        for (int i = 0; i < 10; i++) assert_int_equal(seen[epoch][0][i], 2);
+        for (int i = 0; i < 8; i++) assert_in_range(seen[epoch][1][i], 0, 1), second += seen[epoch][1][i];
+        assert_int_equal(second, 4);
+    }
+    s.f.weights.n = 1;
+    ft_dataset_close(s.d);
+    s.d = NULL;
+    run(&s);
+    assert_int_equal(s.rc, FT_CONFIG);
+    s.f.weights.n = 0, s.f.packing = FT_PACKING_SPLIT;
+    run(&s);
+    assert_int_equal(s.rc, FT_CONFIG);
+    assert_non_null(strstr(s.err.text, "only format = text"));
+    unlink(other);
+    ft_buf_fini(&text);
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_rows),
+        cmocka_unit_test(weighted_files),
         cmocka_unit_test(names_every_fault),
         cmocka_unit_test(counts_all_prints_some),
         cmocka_unit_test(too_long),
