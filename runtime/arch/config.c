@@ -372,12 +372,6 @@ enum ft_code ft_model_config_seq_len(const struct ft_model_config *c, int64_t se
                 (long long)c->max_positions);
         return ft_fix(err, "set [data] seq_len = %lld", (long long)c->max_positions);
     }
-    if (c->window && seq_len > c->window) {
-        ft_fail(err, FT_UNSUPPORTED,
-                "seq_len %lld is beyond the model's sliding window of %lld tokens, and the window's mask is not built",
-                (long long)seq_len, (long long)c->window);
-        return ft_fix(err, "set [data] seq_len = %lld", (long long)c->window);
-    }
     if (seq_len > c->max_positions)
         *warning = ft_arena_printf(a, "seq_len %lld is beyond max_position_embeddings %lld of the model", (long long)seq_len,
                                    (long long)c->max_positions);

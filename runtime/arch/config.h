@@ -58,8 +58,8 @@ enum ft_code ft_model_config_read(const char *dir, struct ft_arena *a, struct ft
 /* The same from n bytes of text; path is for messages. */
 enum ft_code ft_model_config_parse(const char *path, const char *text, size_t n, struct ft_arena *a, struct ft_model_config *out,
                                    struct ft_err *err) FT_MUST_CHECK;
-/* What a job asks of the model: learned positions end at max_positions (refused), a window that is shorter than seq_len (refused
- * until the mask is built); RoPE beyond max_positions: *warning is set (borrowed from a), else NULL. */
+/* What a job asks of the model: learned positions end at max_positions (refused); RoPE beyond max_positions: *warning is set (borrowed
+ * from a), else NULL. A window that is shorter than seq_len is a mask of the attention kernels. */
 enum ft_code ft_model_config_seq_len(const struct ft_model_config *c, int64_t seq_len, struct ft_arena *a, const char **warning,
                                      struct ft_err *err) FT_MUST_CHECK;
 /* Tensor size t of pipeline size p over this model: all problems, one sentence a line, appended to out; 0 when it fits. */

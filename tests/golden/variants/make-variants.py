@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Settings of the five families that ../hf has no case for, with the same numbers, made by ../hf/make-hf.py.
 
-    python3 make-variants.py [OUT]          needs torch, transformers, safetensors, numpy
+    python3 make-variants.py [OUT [NAME…]]   needs torch, transformers, safetensors, numpy
 
 Kept of each: the model folder, batch 0 (ids, labels, logits), its gradients, and the head of ref.json."""
 import importlib.util, json, os, sys
@@ -25,10 +25,14 @@ CASES = [
     dict(name="mistral-tied", disk="bfloat16", seq=80, config=dict(base["mistral"], sliding_window=None, tie_word_embeddings=True)),
     dict(name="qwen2-window", disk="bfloat16", config=dict(base["qwen2"], use_sliding_window=True, max_window_layers=2, tie_word_embeddings=False)),
     dict(name="qwen3-bias", disk="bfloat16", seq=70, config=dict(base["qwen3"], attention_bias=True, num_key_value_heads=1, tie_word_embeddings=True)),
+    # rows longer than the window: on every layer, on the upper two; windows longer and shorter than a block of queries
+    dict(name="mistral-window", disk="bfloat16", seq=300, rows=2, config=dict(base["mistral"], sliding_window=70, vocab_size=101, max_position_embeddings=512)),
+    dict(name="qwen2-upper", disk="bfloat16", seq=80, rows=3, config=dict(base["qwen2"], use_sliding_window=True, sliding_window=9, max_window_layers=2)),
 ]
 
 root = sys.argv[1] if len(sys.argv) > 1 else here
 for i, case in enumerate(CASES):
+    if len(sys.argv) > 2 and case["name"] not in sys.argv[2:]: continue
     hf.make(dict(case, seed=100 + i, lora=None), root)
     out = f"{root}/{case['name']}"
     os.remove(f"{out}/final.safetensors")

@@ -16,7 +16,9 @@ static const char *const cases[] = {"gpt2",
                                     "variants/llama-yarn",
                                     "variants/mistral-tied",
                                     "variants/qwen2-window",
-                                    "variants/qwen3-bias"};
+                                    "variants/qwen3-bias",
+                                    "variants/mistral-window",
+                                    "variants/qwen2-upper"};
 enum { N_CASES = sizeof cases / sizeof *cases };
 
 struct reference {
@@ -155,7 +157,7 @@ static void golden(void **state)
             ran++;
         }
     assert_int_equal(ran, 3 * N_CASES);
-    assert_int_equal(N_CASES, 15);
+    assert_int_equal(N_CASES, 17);
 }
 
 int main(void)
