@@ -110,6 +110,9 @@ static void prepare(struct ft_head *h, int node)
     ft_buf_addf(&b, "first_rank=%d", p->first_rank);
     ft_buf_addc(&b, 0);
     add_z(&b, h->config->launch.children == FT_CHILDREN_KEEP ? "children=keep" : "children=end");
+    static const char *const binds[] = {"auto", "none", "core", "numa", "gpu"}; /* enum ft_bind */
+    ft_buf_addf(&b, "bind=%s", binds[h->config->launch.bind]);
+    ft_buf_addc(&b, 0);
     stdin_setting(h->config, &b);
     struct ft_buf path = {0};
     if (h->ops->same_machine && ft_ctl_path(h->q->dir.id, &path, NULL) == FT_OK) {

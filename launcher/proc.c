@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/mempolicy.h>
 #include <linux/sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -144,6 +145,13 @@ static _Noreturn void child(const struct ft_proc_spec *s, int exec_fd, pid_t par
         if (setrlimit(RLIMIT_NOFILE, &lim) < 0) give_up(report, FT_STEP_LIMITS);
     }
     if (s->cpus && sched_setaffinity(0, s->cpus_bytes, s->cpus) < 0) give_up(report, FT_STEP_BIND);
+    if (s->memory_node) { /* a preference: a kernel without NUMA says ENOSYS, which harms nothing */
+        unsigned long mask[16] = {0};
+        unsigned node = (unsigned)s->memory_node - 1;
+        mask[node / 64 % 16] = 1UL << node % 64;
+        if (syscall(SYS_set_mempolicy, MPOL_PREFERRED, mask, 16 * 64) < 0 && errno != ENOSYS && errno != EPERM)
+            give_up(report, FT_STEP_BIND);
+    }
     if (s->workdir && chdir(s->workdir) < 0) give_up(report, FT_STEP_CHDIR);
     if (place_files(s) < 0) give_up(report, FT_STEP_FILES);
     unsigned first = 3 + (unsigned)s->n_kept;

@@ -44,6 +44,7 @@ struct ft_proc_spec {
     int nice_nofile;       /* 1: soft limit of open files becomes the hard one */
     const cpu_set_t *cpus; /* NULL: as inherited */
     size_t cpus_bytes;
+    int memory_node; /* preferred NUMA node + 1; 0: the default policy */
 };
 
 struct ft_proc {

@@ -330,6 +330,7 @@ static void take_settings(struct ft_agent *a, const struct ft_msg *m)
     if (ft_parse_i64(setting(m, "first_rank"), 0, INT32_MAX, &n)) a->job.first_rank = (int)n;
     a->job.keep_children = strcmp(setting(m, "children"), "keep") == 0;
     snprintf(a->job.in, sizeof a->job.in, "%s", setting(m, "stdin"));
+    snprintf(a->job.bind, sizeof a->job.bind, "%.15s", setting(m, "bind"));
     snprintf(a->socket, sizeof a->socket, "%s", setting(m, "socket"));
     if (!a->slots) ft_ranks_create(a);
 }

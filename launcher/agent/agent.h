@@ -21,6 +21,7 @@
 #include <sys/types.h>
 
 #include "base/str.h"
+#include "launcher/agent/bind.h"
 #include "launcher/agent/contain.h"
 #include "launcher/loop.h"
 #include "launcher/proc.h"
@@ -60,6 +61,7 @@ struct ft_slot {
     char *env_bytes;        /* planned variables of this rank (NUL-terminated strings) */
     struct ft_buf rank_env;
     int cgroup; /* descriptor; -1 */
+    struct ft_binding binding;
     bool after_stop;
     int status, signal; /* of the end */
     unsigned marks;
@@ -81,7 +83,8 @@ enum ft_agent_mode { FT_AGENT_IDLE, FT_AGENT_RUNNING, FT_AGENT_STOPPING, FT_AGEN
 struct ft_job_parts {
     int n_slots, first_rank;
     bool keep_children;
-    char in[64]; /* "-", "all" or a rank */
+    char bind[16]; /* none core numa gpu auto */
+    char in[64];   /* "-", "all" or a rank */
     struct ft_buf workdir, argv, forward, env;
 };
 

@@ -59,6 +59,34 @@ static char **list_of(const struct ft_buf *b)
 
 static const char *workdir(const struct ft_agent *a) { return a->job.workdir.n ? a->job.workdir.data : NULL; }
 
+/* Decides what every rank is bound to; the table goes to the head's -v. false: it cannot be done. */
+static bool bind_ranks(struct ft_agent *a, char *const *env, struct ft_buf *why)
+{
+    struct ft_cpus *allowed = ft_xcalloc(1, sizeof *allowed);
+    struct ft_binding *v = ft_xcalloc((size_t)a->n_slots, sizeof *v);
+    struct ft_bind_request q = {
+        .how = a->job.bind[0] ? a->job.bind : "none", .n_ranks = a->n_slots, .allowed = allowed, .sys = "/sys", .proc = "/proc"};
+    for (; *env; env++)
+        if (strncmp(*env, "CUDA_VISIBLE_DEVICES=", 21) == 0) q.visible = *env + 21;
+    ft_bind_allowed(allowed);
+    struct ft_buf note = {0};
+    bool ok = ft_bind_plan(&q, v, why, &note);
+    if (note.n) ft_agent_note(a, 3, "%s", note.data);
+    for (int i = 0; ok && i < a->n_slots; i++) {
+        a->slots[i].binding = v[i];
+        if (!v[i].bound) continue;
+        struct ft_buf list = {0};
+        ft_bind_print(&v[i].cpus, &list);
+        ft_agent_note(a, 3, "rank %d is bound to CPUs %s, memory node %d, GPU %d", a->slots[i].rank, list.data, v[i].numa,
+                      v[i].gpu);
+        ft_buf_fini(&list);
+    }
+    ft_buf_fini(&note);
+    free(allowed);
+    free(v);
+    return ok;
+}
+
 int ft_ranks_ready(struct ft_agent *a, struct ft_buf *why)
 {
     if (!a->job.argv.n || a->n_slots < 1) {
@@ -77,7 +105,9 @@ int ft_ranks_ready(struct ft_agent *a, struct ft_buf *why)
         ft_buf_addf(why, "program '%s': %s", path.data,
                     e == ENOENT && !strchr(a->job.argv.data, '/') ? "not found in PATH" : strerror(e));
     ft_buf_fini(&path);
+    bool bound = e || bind_ranks(a, env, why);
     free(env);
+    if (!bound) return 2;
     return e == 0 ? 0 : e == ENOENT || e == ENOTDIR ? 127 : e == EACCES ? 126 : 2;
 }
 
@@ -168,6 +198,8 @@ static void start_one(struct ft_agent *a, struct ft_slot *s)
         static const char keep[] = "FT_CHILDREN=keep";
         ft_buf_add(&s->rank_env, keep, sizeof keep);
     }
+    static const char order[] = "CUDA_DEVICE_ORDER=PCI_BUS_ID"; /* then device numbers mean the same to us and to CUDA */
+    if (s->binding.gpu >= 0) ft_buf_add(&s->rank_env, order, sizeof order);
     char **env = ft_environ_make(&a->job.forward, &s->rank_env, &a->job.env, progress), **argv = list_of(&a->job.argv);
     struct ft_buf path = {0};
     int e = ft_proc_find(argv[0], workdir(a), env, &path);
@@ -182,8 +214,18 @@ static void start_one(struct ft_agent *a, struct ft_slot *s)
                                 .cgroup = s->cgroup,
                                 .death_signal = SIGKILL,
                                 .nice_nofile = 1};
+    cpu_set_t *cpus = s->binding.bound ? CPU_ALLOC(FT_BIND_CPUS) : NULL;
+    if (cpus) {
+        spec.cpus = cpus;
+        spec.cpus_bytes = CPU_ALLOC_SIZE(FT_BIND_CPUS);
+        CPU_ZERO_S(spec.cpus_bytes, cpus);
+        for (int i = 0; i < FT_BIND_CPUS; i++)
+            if (s->binding.cpus.has[i]) CPU_SET_S((size_t)i, spec.cpus_bytes, cpus);
+    }
+    spec.memory_node = s->binding.numa + 1;
     struct ft_err err = {.code = FT_OK};
     if (!e && ft_proc_start(&spec, &s->proc, &err)) e = EAGAIN;
+    CPU_FREE(cpus);
     close_pipes(&p, e != 0);
     if (e) {
         send_execfail(s, err.code ? FT_STEP_FORK : FT_STEP_EXEC, e, err.code ? err.text : strerror(e));
