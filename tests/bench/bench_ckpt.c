@@ -132,7 +132,8 @@ int main(int argc, char **argv)
         return 2;
     }
     const int64_t million = argc > 2 ? strtoll(argv[2], NULL, 10) : 350;
-    const int runs = argc > 3 && atol(argv[3]) > 0 && atol(argv[3]) <= MAX_RUNS ? (int)atol(argv[3]) : 5;
+    const long asked = argc > 3 ? strtol(argv[3], NULL, 10) : 5;
+    const int runs = asked > 0 && asked <= MAX_RUNS ? (int)asked : 5;
     static struct bench b;
     static double save[MAX_RUNS], copy[MAX_RUNS], load[MAX_RUNS], read[MAX_RUNS];
     struct ft_err err;
