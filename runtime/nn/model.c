@@ -20,6 +20,34 @@ static enum ft_code check_options(const struct ft_model_options *o, struct ft_er
     return FT_OK;
 }
 
+/* Ops that the layers call; a device may lack some (a NULL entry). */
+#define OP(name)                                                                                                                   \
+    {                                                                                                                              \
+#name, offsetof(struct ft_kernels, name)                                                                                   \
+    }
+static const struct {
+    const char *name;
+    size_t at;
+} needed[] = {
+    OP(gemm),          OP(embed_fwd),     OP(embed_bwd), OP(add_rows),  OP(rmsnorm_fwd), OP(rmsnorm_bwd),
+    OP(layernorm_fwd), OP(layernorm_bwd), OP(heads_fwd), OP(heads_bwd), OP(attn_fwd),    OP(attn_bwd),
+    OP(swiglu_fwd),    OP(swiglu_bwd),    OP(gelu_fwd),  OP(gelu_bwd),  OP(bias_grad),   OP(dropout),
+    OP(gather_rows),   OP(scatter_rows),  OP(xent_max),  OP(xent_sum),  OP(xent_bwd),    OP(add),
+};
+#undef OP
+
+static enum ft_code check_ops(const struct ft_device *d, struct ft_err *err)
+{
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        void (*entry)(void);
+        memcpy(&entry, (const char *)d->kernels + needed[i].at, sizeof entry);
+        if (entry) continue;
+        ft_fail(err, FT_UNSUPPORTED, "device '%s' has no kernel for op %s", d->kernels->device, needed[i].name);
+        return ft_fix(err, "set [train] device = cpu");
+    }
+    return FT_OK;
+}
+
 static void index_rows(struct ft_model *m, const enum ft_slot *slots)
 {
     const int64_t lines = m->s.layers + 1, first = m->o.stage * m->o.config->L / m->o.pipeline;
@@ -45,6 +73,7 @@ static void write_tables(struct ft_model *m)
 enum ft_code ft_model_create(const struct ft_model_options *o, struct ft_model **out, struct ft_err *err)
 {
     enum ft_code code = check_options(o, err);
+    if (!code) code = check_ops(o->device, err);
     if (code) return code;
     struct ft_model *m = ft_xcalloc(1, sizeof *m);
     m->o = *o;

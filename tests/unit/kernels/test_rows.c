@@ -1,3 +1,5 @@
+#include <sys/mman.h>
+
 #include "base/bits/philox.h"
 #include "oracle.h"
 
@@ -148,6 +150,36 @@ static void drops(const struct ft_kernels *o, struct ft_kctx *k)
     for (int i = 0; i < 12; i++) assert_true(half[i] == x[C + i / 3 * C + 5 + i % 3]);
 }
 
+/* R5: element (65537, 7) of a [rows, 128256] matrix is number 8,405,513,479: tables that are reserved, not filled. */
+static void far_rows(const struct ft_kernels *o, struct ft_kctx *k)
+{
+    enum { W = 128256, ROW = 65537 };
+    const int64_t at = (int64_t)ROW * W + 7;
+    assert_true(at == 8405513479);
+    const size_t bytes = (size_t)(at + W) * 4;
+    float *big = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(big != MAP_FAILED);
+    float *row = calloc(W, 4);
+    const int32_t id = ROW, start[] = {0, 1}, token = 0;
+    big[at] = 3;
+    o->embed_fwd(k, FT_F32, 1, W, &id, 0, ROW + 1, big, row);
+    assert_true(row[7] == 3);
+    o->add_rows(k, FT_F32, 1, W, &id, big, row);
+    assert_true(row[7] == 6);
+    const struct ft_lists l = {1, &id, start, &token};
+    o->embed_bwd(k, FT_F32, W, &l, row, big);
+    assert_true(big[at] == 9);
+    o->gather_rows(k, FT_F32, 1, W, &id, big, row);
+    assert_true(row[7] == 9);
+    munmap(big, bytes);
+    free(row);
+}
+
+static void offsets(void **state)
+{
+    (void)state;
+    each_set(far_rows);
+}
 static void mlp(void **state)
 {
     (void)state;
@@ -166,6 +198,7 @@ static void dropout(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mlp), cmocka_unit_test(rows), cmocka_unit_test(dropout)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(mlp), cmocka_unit_test(rows), cmocka_unit_test(dropout),
+                                       cmocka_unit_test(offsets)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,6 +190,16 @@ static void refused(void **state)
     assert_int_equal(ft_model_create(&o, &m, &err), FT_UNSUPPORTED);
     assert_non_null(strstr(err.text, "tensor = 2"));
     assert_null(m);
+    /* an op that a device does not have is named with the device */
+    struct ft_kernels lame = *f.device->kernels;
+    struct ft_device d = *f.device;
+    lame.attn_bwd = NULL;
+    d.kernels = &lame;
+    o.device = &d;
+    o.tensor = 1;
+    assert_int_equal(ft_model_create(&o, &m, &err), FT_UNSUPPORTED);
+    assert_string_equal(err.text, "device 'cpu' has no kernel for op attn_bwd");
+    assert_null(m);
     int32_t ids[2] = {1, 400}, targets[2] = {2, -100};
     const int32_t positions[2] = {0, 1}, cu[2] = {0, 2};
     const struct ft_batch b = {2, ids, positions, targets, 1, cu, NULL, NULL};
