@@ -233,6 +233,15 @@ static void make_output(struct ft_head *h)
     }
 }
 
+/* A node that sees this file in the run folder shares it. */
+static enum ft_code write_nonce(struct ft_head *h, struct ft_err *err)
+{
+    unsigned char r[32];
+    if (!ft_random(r, sizeof r)) FT_BUG("getrandom failed");
+    ft_hex(r, sizeof r, h->folder_nonce);
+    return ft_write_file(ft_rundir_file(&h->q->dir, ".head", h->arena), h->folder_nonce, strlen(h->folder_nonce), 0600, err);
+}
+
 static enum ft_code begin(struct ft_head *h, struct ft_err *err)
 {
     enum ft_code c = ft_events_open(&h->events, ft_rundir_file(&h->q->dir, "events.jsonl", h->arena), h->q->attempt, err);
@@ -240,6 +249,7 @@ static enum ft_code begin(struct ft_head *h, struct ft_err *err)
     if (!c) c = ft_transport_find(h->plan->transport, &h->ops, err);
     struct ft_transport_request q = {.plan = h->plan, .loop = &h->loop, .user = ft_head_user(h), .program_dir = h->q->program_dir};
     if (!c) c = h->ops->open(&q, &h->transport, err);
+    if (!c && !h->ops->same_machine) c = write_nonce(h, err);
     if (c) return c;
     if (!h->ops->same_machine) ft_head_open_ctl(h); /* else: once the agent knows the socket, which it removes when we are killed */
     return FT_OK;
@@ -273,6 +283,7 @@ static void destroy(struct ft_head *h)
     ft_ctl_close(&h->ctl);
     if (h->ops && h->transport) h->ops->close(h->transport);
     ft_head_meet_end(h);
+    if (h->folder_nonce[0]) unlink(ft_rundir_file(&h->q->dir, ".head", h->arena));
     for (size_t n = 0; n < h->plan->n_nodes; n++) {
         ft_wire_fini(&h->nodes[n].wire);
         free(h->nodes[n].fail_reason);

@@ -98,9 +98,10 @@ struct ft_head {
     int master_port;
     bool finished, quiet, epipe_said, file_error_said, progress_shown;
     int status;
-    struct ft_meet *meet; /* finding the address; NULL before */
-    int n_lost;           /* nodes lost in this attempt; refused has the reason of the first */
-    char refused[4096];   /* reasons why nodes are not ready */
+    char folder_nonce[65]; /* in the run folder's file .head while the run lives */
+    struct ft_meet *meet;  /* finding the address; NULL before */
+    int n_lost;            /* nodes lost in this attempt; refused has the reason of the first */
+    char refused[4096];    /* reasons why nodes are not ready */
     int refused_status;
     unsigned n_killed, n_kept;
     int64_t stopped_at; /* when the last rank ended while stopping */

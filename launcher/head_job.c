@@ -5,12 +5,13 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/hash.h"
 #include "launcher/head.h"
 
 extern char **environ;
 
-enum { STACKS_MS = 10000 };
+enum { STACKS_MS = 10000, MAX_JOB = 64 << 20 };
 
 /* ---- JOB ---- */
 
@@ -101,6 +102,21 @@ static void stdin_setting(const struct ft_launcher_config *c, struct ft_buf *b)
     } else add_z(b, "stdin=-");
 }
 
+/* Agents that may not see the head's run folder get what they need to make one. */
+static void send_folder(struct ft_head *h, int node, struct ft_buf *b)
+{
+    if (h->ops->same_machine) return;
+    struct ft_err err = {.code = FT_OK};
+    ft_buf_clear(b);
+    add_z(b, h->q->dir.path);
+    add_z(b, h->folder_nonce);
+    send_part(h, node, FT_PART_RUN_DIR, FT_WIRE_NODE, b);
+    if (ft_read_file(ft_rundir_file(&h->q->dir, "job.ini", h->arena), MAX_JOB, b, &err) != FT_OK)
+        ft_head_say(h, FT_LOG_WARN, "%s", err.text);
+    ft_buf_addc(b, 0);
+    send_part(h, node, FT_PART_JOB_FILE, FT_WIRE_NODE, b);
+}
+
 static void prepare(struct ft_head *h, int node)
 {
     const struct ft_plan_node *p = &h->plan->nodes[node];
@@ -114,6 +130,7 @@ static void prepare(struct ft_head *h, int node)
     ft_buf_addf(&b, "bind=%s", binds[h->config->launch.bind]);
     ft_buf_addc(&b, 0);
     stdin_setting(h->config, &b);
+    if (h->plan->is_fttrain && !h->ops->same_machine) add_z(&b, "else_path=yes"); /* a node may have fttrain elsewhere */
     struct ft_buf path = {0};
     if (h->ops->same_machine && ft_ctl_path(h->q->dir.id, &path, NULL) == FT_OK) {
         ft_buf_addf(&b, "socket=%s", path.data);
@@ -134,6 +151,7 @@ static void prepare(struct ft_head *h, int node)
     for (char **a = h->q->argv; *a; a++) add_z(&b, *a);
     send_part(h, node, FT_PART_ARGV, FT_WIRE_NODE, &b);
     send_env(h, node, &b);
+    send_folder(h, node, &b);
     send_rank_env(h, node, &b);
     ft_buf_clear(&b);
     send_part(h, node, FT_PART_END, FT_WIRE_NODE, &b);

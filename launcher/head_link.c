@@ -154,7 +154,8 @@ static void on_hello(struct ft_head *h, struct ft_head_node *n, const struct ft_
     ft_jw_kstr(j, "node", n->name);
     ft_jw_key(j, "ms");
     ft_jw_object(j);
-    ft_jw_kreal(j, "agent", (double)(n->up_at - n->reached_at) / 1e6);
+    if (h->ops->add_times) h->ops->add_times(h->transport, n->index, j);
+    else ft_jw_kreal(j, "agent", (double)(n->up_at - n->reached_at) / 1e6);
     ft_jw_end(j);
     ft_head_recorded(h);
     ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NODE_UP, .node = n->index});

@@ -73,6 +73,29 @@ void ft_head_meet_end(struct ft_head *h)
     h->meet = NULL;
 }
 
+/* One machine under two names: equal boot and equal network. Equal boot alone (containers) is said once. */
+static bool is_one_machine(struct ft_head *h)
+{
+    const int n = h->job.c.n_nodes;
+    bool said = false;
+    for (int i = 0; i < n; i++)
+        for (int k = i + 1; k < n; k++) {
+            const struct ft_head_node *a = &h->nodes[i], *b = &h->nodes[k];
+            if (!a->boot[0] || strcmp(a->boot, b->boot) != 0) continue;
+            if (a->netns == b->netns) {
+                char text[1024];
+                snprintf(text, sizeof text,
+                         "nodes %.100s and %.100s are the same machine (equal boot id and network)\n  where: %.200s and %.200s",
+                         a->name, b->name, h->plan->nodes[i].from, h->plan->nodes[k].from);
+                refuse(h, text);
+                return true;
+            }
+            if (!said) ft_head_say(h, FT_LOG_INFO, "nodes %s and %s run on one machine (equal boot id)", a->name, b->name);
+            said = true;
+        }
+    return false;
+}
+
 void ft_head_meet_start(struct ft_head *h)
 {
     const struct ft_cluster_fields *c = &h->config->cluster;
@@ -97,6 +120,7 @@ void ft_head_meet_start(struct ft_head *h)
         ask_port(h);
         return;
     }
+    if (is_one_machine(h)) return;
     struct ft_buf b = {0};
     ft_buf_addf(&b, "%s\n%s\n%s\n", h->meet->nonce, c->interface ? c->interface : "auto", given ? h->master_addr : "");
     probe(h, 0, FT_PROBE_LISTEN, MEET_MS, 0, b.data);

@@ -62,19 +62,33 @@ static void begin_phase(struct ft_ssh_trial *t, enum ft_ssh_phase p)
     t->at(t->self, p);
 }
 
+struct dialling {
+    struct ft_ssh_trial *trial;
+    const struct ft_ssh_login_how *how;
+};
+
+static bool on_resolved(void *self)
+{
+    const struct dialling *d = self;
+    if (!d->how->resolved(d->how->self)) return false;
+    begin_phase(d->trial, FT_PHASE_TCP);
+    return true;
+}
+
 static bool dial(struct ft_ssh_trial *t, const struct ft_ssh_login_how *how, int *fd)
 {
-    const struct ft_ssh_dialer d = {t->target->host, t->target->port, how->limits, how->resolved, how->self};
+    struct dialling self = {t, how};
+    const struct ft_ssh_dialer d = {t->target->host, t->target->port, how->limits, on_resolved, &self};
     const char *phase = "resolve";
     char reason[FT_SSH_REASON] = "";
-    t->phase_at = now_ns();
     const enum ft_ssh_fate fate = ft_ssh_dial(&d, fd, &phase, reason, sizeof reason);
+    if (fate == FT_FATE_UP) return true;
     if (fate == FT_FATE_CANCELLED) {
         t->out->fate = fate;
         return false;
     }
-    if (strcmp(phase, "tcp") == 0) begin_phase(t, FT_PHASE_TCP);
-    return fate == FT_FATE_UP || ft_ssh_login_fail(t->out, fate, "%s", reason);
+    t->out->phase = strcmp(phase, "tcp") == 0 ? FT_PHASE_TCP : FT_PHASE_RESOLVE;
+    return ft_ssh_login_fail(t->out, fate, "%s", reason);
 }
 
 static bool exchange_keys(struct ft_ssh_trial *t)

@@ -101,15 +101,11 @@ static void free_job(struct job *j)
 
 /* ---- a thread ---- */
 
-static void at_phase(void *self, enum ft_ssh_phase phase);
-
 static bool resolved(void *self)
 {
     struct job *j = self;
     int expected = RESOLVING;
-    if (!atomic_compare_exchange_strong(&j->step, &expected, WORKING)) return false;
-    at_phase(j, FT_PHASE_TCP);
-    return true;
+    return atomic_compare_exchange_strong(&j->step, &expected, WORKING);
 }
 
 static void at_phase(void *self, enum ft_ssh_phase phase)

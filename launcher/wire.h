@@ -88,6 +88,8 @@ enum ft_job_part {
     FT_PART_FORWARD,  /* NAME=VALUE… from the head, over the node's own environment */
     FT_PART_RANK_ENV, /* NAME=VALUE… of one rank */
     FT_PART_ENV,      /* NAME=VALUE… of [env]: wins */
+    FT_PART_RUN_DIR,  /* its path and the nonce in its file .head: a node that sees that one shares the folder */
+    FT_PART_JOB_FILE, /* job.ini, for nodes that do not */
     FT_PART_END
 };
 enum { FT_EXIT_CORE = 1, FT_EXIT_OOM = 2, FT_EXIT_AFTER_STOP = 4, FT_EXIT_UNDRAINED = 8 }; /* marks of EXIT */

@@ -159,6 +159,8 @@ static void new_attempt(struct ft_agent *a)
     ft_buf_fini(&a->job.argv);
     ft_buf_fini(&a->job.forward);
     ft_buf_fini(&a->job.env);
+    ft_buf_fini(&a->job.run_dir);
+    ft_buf_fini(&a->job.job_file);
     a->job = (struct ft_job_parts){.in = "-"};
     a->order = 0;
     a->n_killed = 0;
@@ -331,6 +333,7 @@ static void take_settings(struct ft_agent *a, const struct ft_msg *m)
     a->job.keep_children = strcmp(setting(m, "children"), "keep") == 0;
     snprintf(a->job.in, sizeof a->job.in, "%s", setting(m, "stdin"));
     snprintf(a->job.bind, sizeof a->job.bind, "%.15s", setting(m, "bind"));
+    a->job.else_path = strcmp(setting(m, "else_path"), "yes") == 0;
     snprintf(a->socket, sizeof a->socket, "%s", setting(m, "socket"));
     if (!a->slots) ft_ranks_create(a);
 }
@@ -362,6 +365,8 @@ static bool on_job(struct ft_agent *a, const struct ft_msg *m)
     case FT_PART_ARGV: to = &a->job.argv; break;
     case FT_PART_FORWARD: to = &a->job.forward; break;
     case FT_PART_ENV: to = &a->job.env; break;
+    case FT_PART_RUN_DIR: to = &a->job.run_dir; break;
+    case FT_PART_JOB_FILE: to = &a->job.job_file; break;
     case FT_PART_RANK_ENV:
         if (m->slot >= a->n_slots) return false;
         to = &a->slots[m->slot].rank_env;

@@ -83,9 +83,11 @@ enum ft_agent_mode { FT_AGENT_IDLE, FT_AGENT_RUNNING, FT_AGENT_STOPPING, FT_AGEN
 struct ft_job_parts {
     int n_slots, first_rank;
     bool keep_children;
-    char bind[16]; /* none core numa gpu auto */
-    char in[64];   /* "-", "all" or a rank */
+    char bind[16];  /* none core numa gpu auto */
+    char in[64];    /* "-", "all" or a rank */
+    bool else_path; /* a program that is not there is looked for on PATH by its last name */
     struct ft_buf workdir, argv, forward, env;
+    struct ft_buf run_dir, job_file; /* empty: the head's folder is ours */
 };
 
 struct ft_agent {
@@ -150,6 +152,10 @@ void ft_ending_kill(struct ft_agent *a);
 void ft_ending_leftovers(struct ft_agent *a, int64_t now);
 bool ft_ending_nothing_left(struct ft_agent *a);
 void ft_ending_list_kept(struct ft_agent *a);
+
+/* folder.c */
+bool ft_agent_make_folder(struct ft_agent *a, struct ft_buf *why); /* false: why not */
+void ft_agent_else_path(struct ft_agent *a);
 
 /* meet.c: text is lines (wire.h) and is changed */
 void ft_agent_probe_listen(struct ft_agent *a, uint32_t id, int64_t limit_ms, char *text);

@@ -98,6 +98,8 @@ int ft_ranks_ready(struct ft_agent *a, struct ft_buf *why)
                     access(workdir(a), F_OK) < 0 ? strerror(errno) : "Not a directory");
         return 2;
     }
+    if (!ft_agent_make_folder(a, why)) return 2;
+    ft_agent_else_path(a);
     char **env = ft_environ_make(&a->job.forward, &a->slots[0].rank_env, &a->job.env, NULL);
     struct ft_buf path = {0};
     int e = ft_proc_find(a->job.argv.data, workdir(a), env, &path);

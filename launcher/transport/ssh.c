@@ -31,6 +31,7 @@ struct link {
     struct ft_ssh_retry retry; /* through a bastion */
     struct ft_link_error why;
     size_t said;
+    int64_t ns[FT_N_PHASES]; /* of its login */
 };
 
 enum bastion_state { BASTION_OFF, BASTION_REACHING, BASTION_UP, BASTION_FAILED };
@@ -163,6 +164,7 @@ static void link_up(struct link *k, struct ft_ssh_login *l)
     const struct ft_ssh_target *target = &t->targets.nodes[k->node].target;
     k->up = k->was_up = true;
     k->said = 0;
+    memcpy(k->ns, l->ns, sizeof k->ns);
     k->ssh = l->ssh;
     k->channel = l->channel;
     l->ssh = NULL;
@@ -505,5 +507,16 @@ static bool busy(void *self)
     return false;
 }
 
+static void add_times(void *self, int node, struct ft_jw *w)
+{
+    const struct ssh *t = self;
+    const int64_t *ns = t->links[node].ns;
+    ft_jw_kreal(w, "resolve", (double)ns[FT_PHASE_RESOLVE] / 1e6);
+    ft_jw_kreal(w, "tcp", (double)(ns[FT_PHASE_TCP] + ns[FT_PHASE_BANNER]) / 1e6);
+    ft_jw_kreal(w, "kex", (double)(ns[FT_PHASE_KEX] + ns[FT_PHASE_HOSTKEY]) / 1e6);
+    ft_jw_kreal(w, "auth", (double)ns[FT_PHASE_AUTH] / 1e6);
+    ft_jw_kreal(w, "agent", (double)(ns[FT_PHASE_CHANNEL] + ns[FT_PHASE_AGENT]) / 1e6);
+}
+
 extern const struct ft_transport_ops ft_transport_ssh;
-const struct ft_transport_ops ft_transport_ssh = {"ssh", open_ssh, reach, write_ssh, shut, busy, close_ssh, false};
+const struct ft_transport_ops ft_transport_ssh = {"ssh", open_ssh, reach, write_ssh, shut, busy, close_ssh, add_times, false};

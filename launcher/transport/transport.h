@@ -47,7 +47,10 @@ struct ft_transport_ops {
     void (*shut)(void *t, int node);
     bool (*busy)(void *t);
     void (*close)(void *t); /* NULL is fine */
-    bool same_machine;      /* its agents see the head's files */
+    /* Adds to an open JSON object how long the phases of reaching this node took, in ms (resolve tcp kex auth agent). NULL: one
+     * phase only. */
+    void (*add_times)(void *t, int node, struct ft_jw *w);
+    bool same_machine; /* its agents see the head's files */
 };
 struct ft_transport_entry {
     const char *name;

@@ -158,6 +158,9 @@ def meeting(bed, job):
     r = bed.run("ftlaunch", "run", job, "-v", "--", "sh", "-c", "echo $MASTER_ADDR $MASTER_PORT $WORLD_SIZE")
     end(bed, "address", r, 0, ["MASTER_ADDR %s (eth0 of node01, reached by 3 of 3)" % bed.addr("node01")])
     words = set(l.split("] ", 1)[1] for l in r.out.splitlines())
+    up = [e for e in events(bed, r.err) if e["ev"] == "node_up"]
+    c.eq(sorted(set(k for e in up for k in e["ms"])), ["agent", "auth", "kex", "resolve", "tcp"], "phases of node_up")
+    c.ok(len(up) == 4 and all(e["ms"]["kex"] > 0 and e["ms"]["auth"] > 0 for e in up), "they took time", up)
     c.eq(len(words), 1, "every rank meets at one place", r)
     c.eq(list(words)[0].split()[0::2], [bed.addr("node01"), "4"], "where they meet", r)
     r = bed.run("ftlaunch", "run", job, "--set", "cluster.interface=eth7", "--", "true")
@@ -173,7 +176,25 @@ def meeting(bed, job):
     bed.run("ip", "route", "del", "blackhole", bed.addr("node01") + "/32", node="node03")
 
 
-PARTS = {"failures": failures, "grandchildren": grandchildren, "killed": killed, "lost": lost_nodes, "output": output, "meeting": meeting}
+def folders(bed, job):
+    # one machine under two names
+    r = bed.run("ftlaunch", "run", job, "--set", "nodes.other=host=" + bed.addr("node01"), "--set", "ssh.host_keys=accept-new", "--", "true")
+    end(bed, "10.D", r, 2, ["nodes node01 and other are the same machine", "job.ini:4:6", "command-line"])
+    # nodes that do not share the head's files get a run folder of their own, with the job
+    for node in bed.names:
+        bed.run("sh", "-c", "mkdir -p %s/runs && mount -t tmpfs tmpfs %s/runs" % (bed.work, bed.work), node=node)
+    r = bed.run("ftlaunch", "run", job, "--", "sh", "-c", "grep -c transport $FT_JOB; stat -c %a $FT_RUN_DIR $FT_JOB; ls -A $FT_RUN_DIR")
+    end(bed, "folders that are not shared", r, 0, ["the run folder is not shared", "node01"])
+    c.eq(sorted(set(l.split("] ")[1] for l in r.out.splitlines())), ["1", "600", "700", "job.ini"], "what a node has", r)
+    for node in bed.names:
+        bed.run("umount", bed.work + "/runs", node=node)
+    r = bed.run("ftlaunch", "run", job, "--", "sh", "-c", "ls $FT_RUN_DIR/events.jsonl")
+    end(bed, "shared folders", r, 0, [])
+    c.ok("not shared" not in r.err, "nothing is said of shared ones", r)
+    c.eq(r.out.count("/events.jsonl"), 4, "they see the head's files", r)
+
+
+PARTS = {"folders": folders, "failures": failures, "grandchildren": grandchildren, "killed": killed, "lost": lost_nodes, "output": output, "meeting": meeting}
 with Bed(4) as bed:
     job = bed.write("job.ini", "[cluster]\ntransport = ssh\n[nodes]\nnode[01-04] = slots=1\n")
     for part in sys.argv[2:] or PARTS:
