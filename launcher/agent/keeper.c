@@ -3,6 +3,7 @@
  *
  * Messages of the agent (SOCK_SEQPACKET): 'B' alive · 'R' + run id (with the lease as a descriptor) · 'C' + folder of the
  * cgroup (empty: none any more) · 'K' children are kept: an orderly end leaves them · 'D' done, end quietly. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,7 +21,7 @@
 #include "base/fd.h"
 #include "launcher/agent/agent.h"
 
-enum { KEEPER_ROWS = 2048, KEEPER_END_MS = 20000 };
+enum { KEEPER_END_MS = 20000 };
 
 struct keeper {
     pid_t agent;
@@ -68,6 +69,30 @@ static bool receive(struct keeper *k)
     return true;
 }
 
+/* Is this process below us? Asked of /proc alone: a table of all processes of a big machine would not fit here. */
+static bool is_descendant(pid_t pid, char *state)
+{
+    struct ft_process p;
+    *state = 'Z';
+    for (int depth = 0; pid > 1 && depth < 4096 && ft_process_read(pid, &p); depth++) {
+        if (depth == 0) *state = p.state;
+        if (p.ppid == getpid()) return true;
+        pid = p.ppid;
+    }
+    return false;
+}
+
+static void kill_descendants(void)
+{
+    DIR *d = opendir("/proc");
+    char state;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        long pid = strtol(e->d_name, NULL, 10);
+        if (pid > 1 && is_descendant((pid_t)pid, &state) && state != 'Z') kill((pid_t)pid, SIGKILL);
+    }
+    if (d) closedir(d);
+}
+
 /* Kills until no child is left: every descendant becomes ours when its parent ends. */
 static void end_everything(struct keeper *k)
 {
@@ -75,11 +100,8 @@ static void end_everything(struct keeper *k)
     int64_t until = ft_clock_now(ft_clock_real()) + KEEPER_END_MS * FT_MS;
     kill(k->agent, SIGKILL);
     for (int round = 0; ft_clock_now(ft_clock_real()) < until; round++) {
-        struct ft_process rows[KEEPER_ROWS];
         ft_contain_kill(&k->contain);
-        size_t n = ft_processes(rows, KEEPER_ROWS, getpid());
-        for (size_t i = 0; i < n; i++)
-            if (rows[i].ours && rows[i].state != 'Z') kill(rows[i].pid, SIGKILL);
+        kill_descendants();
         if (k->run[0] && round % 8 == 0) ft_sweep_run(k->run, 0);
         pid_t pid;
         while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {}
