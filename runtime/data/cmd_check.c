@@ -47,6 +47,14 @@ static void print_bos(const struct ft_loaded *l)
                c->bos_removed);
 }
 
+static void print_note(void *ctx, const char *text)
+{
+    (void)ctx;
+    printf("  note: %s\n", text);
+}
+
+static void write_note(void *ctx, const char *text) { ft_jw_str(ctx, text); }
+
 static void print_split(const struct ft_data_job *j, enum ft_split split, const struct ft_loaded *l)
 {
     const struct ft_dataset_facts *f = &l->facts;
@@ -71,6 +79,7 @@ static void print_split(const struct ft_data_job *j, enum ft_split split, const 
                f->terminator, f->terminator_id, l->counts.terminated, l->counts.answers,
                l->terminator_is_stop ? "yes" : "no (export adds it)");
     for (size_t i = 0; i < l->n_notes && !j->quiet; i++) printf("  note: %s\n", l->notes[i]);
+    if (!j->quiet) ft_statistics_notes(&l->statistics, print_note, NULL);
     if (split == FT_SPLIT_TRAIN && !j->quiet && (f->kept < FEW_RECORDS || f->trained_tokens < FEW_TOKENS))
         printf("  note: a small set (%" PRId64 " samples, %" PRId64
                " trained tokens): consider LoRA with a small rank, fewer epochs, general data beside it\n",
@@ -114,6 +123,7 @@ static void write_split(const struct ft_data_job *j, enum ft_split split, const 
     ft_jw_key(w, "notes");
     ft_jw_array(w);
     for (size_t i = 0; i < l->n_notes; i++) ft_jw_str(w, l->notes[i]);
+    ft_statistics_notes(&l->statistics, write_note, w);
     ft_jw_end(w);
     ft_jw_end(w);
 }
@@ -151,7 +161,7 @@ static int check_all(struct ft_data_job *j, const struct ft_command *self)
     ft_jw_array(&w);
     for (int split = FT_SPLIT_TRAIN; split <= FT_SPLIT_GENERAL; split++) { /* all of them: every fault in one run */
         const struct ft_load_how how = {
-            .o = &j->options, .split = (enum ft_split)split, .faults = &j->faults, .check_overlap = true, .count_prompts = true};
+            .o = &j->options, .split = (enum ft_split)split, .faults = &j->faults, .check_overlap = true, .statistics = true};
         struct ft_loaded l;
         bool named;
         if (ft_load(&how, &named, &l, &err) != FT_OK) {

@@ -124,7 +124,7 @@ static bool take_keys(struct reader *r, struct ft_record_keys k)
     const bool fresh = r->o->fields->dedupe == FT_DEDUPE_NO || ft_keyset_add(&r->seen, k.record);
     r->l->facts.duplicates += !fresh;
     if (!fresh && r->o->fields->dedupe == FT_DEDUPE_EXACT) return false;
-    if (fresh && r->how->count_prompts) r->l->same_prompt += !ft_keyset_add(&r->prompts, k.prompt);
+    if (fresh && r->how->statistics) r->l->same_prompt += !ft_keyset_add(&r->prompts, k.prompt);
     return true;
 }
 
@@ -181,6 +181,7 @@ static bool take_convo(struct reader *r, const struct ft_line *line, const struc
     struct ft_sample_view view;
     if (!ft_record_read(r->format, &r->o->fields->columns, line, v, &r->convo, f)) return false;
     if (!take_keys(r, ft_record_keys(&r->convo))) return true;
+    if (r->how->statistics) ft_statistics_add(&r->l->statistics, &r->convo);
     if (!ft_sample(r->worker, &r->convo, line, &r->ids, r->how->visit ? &view : NULL, f)) return false;
     if (r->how->visit) r->stopped = !r->how->visit(r->how->ctx, r->path, line->number, &r->ids, &view, &r->sampler);
     if (r->o->fields->packing == FT_PACKING_SPLIT) keep_windows(r, line);
@@ -461,6 +462,7 @@ enum ft_code ft_load(const struct ft_load_how *how, bool *named, struct ft_loade
 void ft_loaded_fini(struct ft_loaded *l)
 {
     ft_samples_fini(&l->samples);
+    ft_statistics_fini(&l->statistics);
     free(l->notes);
     free(l->lengths);
     if (l->arena) ft_arena_destroy(l->arena);

@@ -6,6 +6,7 @@
 #include "runtime/data/dataset.h"
 #include "runtime/data/sampler.h"
 #include "runtime/data/samples.h"
+#include "runtime/data/statistics.h"
 
 struct ft_loaded {
     struct ft_arena *arena;
@@ -19,6 +20,7 @@ struct ft_loaded {
     size_t n_notes, notes_cap;
     int32_t *lengths; /* of every sample before overlong, for histograms */
     size_t n_lengths, lengths_cap;
+    struct ft_statistics statistics;
     int64_t same_prompt;     /* records that ask what an earlier one asks, with another answer */
     int64_t prompt_too_long; /* overlong samples whose first trained token lies beyond seq_len */
     char *template_origin, *template_sha;
@@ -38,7 +40,7 @@ struct ft_load_how {
     ft_sample_visitor *visit; /* NULL: none */
     void *ctx;
     bool check_overlap;
-    bool count_prompts;    /* fills same_prompt (16 bytes a record more) */
+    bool statistics;       /* fills same_prompt (16 bytes a record more) and statistics */
     const char *files_dir; /* samples are written to files there (prepared.h); NULL: kept in memory */
     int *width_used;       /* with files_dir: bytes a token */
 };

@@ -62,6 +62,7 @@ with tempfile.TemporaryDirectory() as w:
     open(job, "w").write(f"[model]\npath = {LAPTOP}/model\n[data]\ntrain = {LAPTOP}/data/train.jsonl\nvalid = {LAPTOP}/data/valid.jsonl\nseq_len = 256\n")
     text = data("check", job).stdout
     need("the figures of the laptop example", "tokens: 62752, trained 21931" in text and "trained in 1864 of 1864 answers" in text)
+    need("patterns of turns and beginnings", "turns: 'user assistant' in 100.0 %" in text and "commonest beginnings: 'What is the" in text)
     facts = json.loads(data("check", job, "--json").stdout)
     need("the same as JSON", [s["trained_tokens"] for s in facts["splits"]] == [21931, 1367] and facts["faults"] == [] and facts["error"] is None)
     open(f"{w}/dirty.jsonl", "w").write(lines([chat]) + '{"messages":[]}\n{"messages":[{"role":"user","content":"a"}]}\n')
