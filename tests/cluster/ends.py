@@ -194,7 +194,48 @@ def folders(bed, job):
     c.eq(r.out.count("/events.jsonl"), 4, "they see the head's files", r)
 
 
-PARTS = {"folders": folders, "failures": failures, "grandchildren": grandchildren, "killed": killed, "lost": lost_nodes, "output": output, "meeting": meeting}
+def reaching(bed, job):
+    # a resolver that never answers does not hold the run, nor its end
+    slow = ["--set", "nodes.some.where.example=slots=1"]
+    bed.write(bed.dir + "/empty", "nameserver 10.231.9.9\noptions timeout:10 attempts:3\n")
+    r = bed.run("ftlaunch", "run", job, "--set", "ssh.timeout=2s", *slow, "--", "true")
+    end(bed, "a resolver that hangs", r, 2, ["some.where.example  resolve  'some.where.example': the resolver does not answer"])
+    c.ok(r.s < 4, "it ends with the timeout", r)
+    p = start(bed, job, *slow, "--", "true")
+    time.sleep(1)
+    os.kill(p.pid, signal.SIGINT)
+    finish(p)
+    end(bed, "INT while the resolver hangs", p, 130, [])
+    c.ok(p.s < 3, "it ends at once", p)
+    bed.write(bed.dir + "/empty", "")
+    # a frozen node accepts connections and says nothing
+    bed.freeze("node02")
+    r = bed.run("ftlaunch", "run", job, "--set", "ssh.timeout=2s", "--", "true")
+    bed.thaw("node02")
+    c.eq(r.rc, 2, "a frozen node", r)
+    c.has(r.err, "node02            banner   no banner", "a frozen node")
+    # agent and keeper killed together: the head reaches the node again and sweeps
+    p = start(bed, job, "--", "sh", "-c", "setsid sleep 301 & exec sleep 301")
+    wait_for(bed, 8, "sleep 301")
+    for l in bed.ps("node02"):
+        if "ftlaunch-agent" in l:
+            os.kill(int(l.split()[1]), signal.SIGKILL)
+    finish(p)
+    c.eq(p.rc, 125, "agent and keeper killed", p)
+    c.eq(bed.ps_within(10), [], "left behind after agent and keeper were killed")
+    # a configuration that is wrong is found before anything is contacted
+    bed.write(bed.home + "/.ssh/config", "Host node03\n  Port twenty\n")
+    r = bed.run("ftlaunch", "run", job, "--", "true")
+    c.eq(r.rc, 2, "a wrong ssh_config", r)
+    c.has(r.err, "%s/.ssh/config:2" % bed.home, "its place", r)
+    bed.write(bed.home + "/.ssh/config", "Host node03\n  ProxyCommand nc %h %p\n")
+    r = bed.run("ftlaunch", "run", job, "--", "true")
+    c.eq(r.rc, 2, "a ProxyCommand", r)
+    c.has(r.err, "ProxyCommand for 'node03' is not built", "ProxyCommand is refused by its name", r)
+    os.unlink(bed.home + "/.ssh/config")
+
+
+PARTS = {"reaching": reaching, "folders": folders, "failures": failures, "grandchildren": grandchildren, "killed": killed, "lost": lost_nodes, "output": output, "meeting": meeting}
 with Bed(4) as bed:
     job = bed.write("job.ini", "[cluster]\ntransport = ssh\n[nodes]\nnode[01-04] = slots=1\n")
     for part in sys.argv[2:] or PARTS:
