@@ -133,11 +133,17 @@ static enum ft_code evaluate_general(struct ft_trainer *t, struct ft_err *err)
     return code;
 }
 
+/* Which of the two patience ran out for, and what it likely means. */
 static void say_stop(const struct ft_trainer *t)
 {
+    const int64_t patience = t->s->job->eval.patience;
     if (!ft_trainer_speaks(t)) return;
-    const double now = ft_watch_mean20(&t->watch);
-    const bool falls = !(now > t->watch.loss1); /* fewer than 20 updates: compared as falling */
+    if (!ft_best_stops(&t->judge, patience)) {
+        ft_log(FT_LOG_WARN, "eval", "forgetting: the general set was worse in %lld evaluations running: stopped",
+               (long long)t->judge.general_bad);
+        return;
+    }
+    const bool falls = !(ft_watch_mean20(&t->watch) > t->watch.loss1); /* fewer than 20 updates: taken as falling */
     ft_log(FT_LOG_WARN, "eval", "%s%lld evaluations running were not better than %.6g at step %lld: stopped%s",
            falls ? "overfitting: " : "", (long long)t->judge.bad, t->judge.best, (long long)t->judge.best_step,
            falls ? "; fewer epochs, more weight decay, dropout, a smaller rank, or more and more varied data help" : "");

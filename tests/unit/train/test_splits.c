@@ -40,6 +40,34 @@ static void rt08_rt09_loss_norm_and_weights_at_every_split(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* Buckets whose ends are no multiple of the usual 128 elements per rank: three and six data ranks. */
+static void rt08_three_and_six_data_ranks(void **state)
+{
+    (void)state;
+    static const int splits[][2] = {{12, 1}, {4, 3}, {2, 3}, {2, 6}, {1, 6}};
+    struct result first;
+    int bad = 0;
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+        struct job j;
+        struct result x;
+        char more[64];
+        (void)snprintf(more, sizeof more, "epochs = 2\nmicro_batch = %d", splits[i][0]);
+        open_job(&j, splits[i][1], 19, more);
+        j.sets[j.n_sets++] = "train.global_batch=12";
+        run_good(&j, &x);
+        assert_int_equal(x.n, 4);
+        if (i == 0) {
+            first = x;
+        } else {
+            bad += !same_within_tol(&first, &x, more);
+            free_result(&x);
+        }
+        remove_tree(j.dir);
+    }
+    free_result(&first);
+    assert_int_equal(bad, 0);
+}
+
 /* An update takes the whole epoch, so that packs and single rows are the same samples: the same loss, norm and weights. */
 static void rt08_packed_is_unpacked(void **state)
 {
@@ -217,6 +245,26 @@ static void a_loss_that_is_not_finite_stops_with_3(void **state)
     }
 }
 
+/* A rate that throws the loss far above its start: stopped with 3, or said and gone on with. */
+static void a_loss_that_runs_away_stops_with_3_unless_told_to_go_on(void **state)
+{
+    (void)state;
+    for (int warn = 0; warn < 2; warn++) {
+        struct job j;
+        struct result x;
+        open_job(&j, 2, 19, "steps = 30\nschedule = constant");
+        j.sets[0] = "train.lr=1";
+        j.sets[1] = warn ? "train.on_divergence=warn" : "train.on_divergence=stop";
+        j.n_sets = 2;
+        run_job(&j, &x);
+        for (int i = 0; i < 2; i++) assert_int_equal(WEXITSTATUS(x.status[i]), warn ? 0 : 3);
+        read_metrics(&j, &x);
+        assert_int_equal(x.n, warn ? 30 : 20); /* 20 updates make the first mean */
+        free_result(&x);
+        remove_tree(j.dir);
+    }
+}
+
 /* Training on few rows for long: validation rises, the run stops, the best weights are exported. */
 static void patience_stops_and_the_best_is_exported(void **state)
 {
@@ -257,12 +305,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rt08_rt09_loss_norm_and_weights_at_every_split),
+        cmocka_unit_test(rt08_three_and_six_data_ranks),
         cmocka_unit_test(rt08_packed_is_unpacked),
         cmocka_unit_test(rt18_the_same_run_is_the_same_bits_with_and_without_evaluation),
         cmocka_unit_test(rt13_recompute_is_the_same_bits),
         cmocka_unit_test(bf16_stays_near_fp32_and_exports_its_masters),
         cmocka_unit_test(rt09_evaluation_at_every_split),
         cmocka_unit_test(a_loss_that_is_not_finite_stops_with_3),
+        cmocka_unit_test(a_loss_that_runs_away_stops_with_3_unless_told_to_go_on),
         cmocka_unit_test(patience_stops_and_the_best_is_exported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
