@@ -79,7 +79,10 @@ static void key_block(const struct bwd *b, const struct operands *x, const struc
         int64_t lo, hi;
         attn_visible(a, x->i0 + r, j0, n, &lo, &hi);
         probabilities(p, b->lse[(x->t0 + x->i0 + r) * a->H + x->head], lo, hi, n, p);
-        if (w->drops) attn_drop(w, x->segment, x->head, x->i0 + r, j0, n, s->keep);
+        if (w->drops) { /* beyond the visible keys p is 0: any finite factor will do */
+            attn_drop(w, x->segment, x->head, x->i0 + r, j0, hi, s->keep);
+            memset(s->keep + hi, 0, (size_t)(n - hi) * sizeof *s->keep);
+        }
         score_grad(p, d, w->drops ? s->keep : NULL, s->delta[r], a->scale, n);
     }
     ISA(sgemm)(w->k, 1, 0, n, D, x->rows, 1, s->P, BK, x->g, x->ld_g, 1, b->pv + at, D);

@@ -65,7 +65,7 @@ static void one_block(const struct fwd *f, int64_t segment, int64_t i0, int64_t 
             if (j0 > first)
                 for (int64_t c = 0; c < D; c++) O[r * D + c] *= factor;
             if (!w->drops) continue;
-            attn_drop(w, segment, head, i0 + r, j0, n, keep);
+            attn_drop(w, segment, head, i0 + r, j0, hi, keep);
             for (int64_t c = lo; c < hi; c++) S[r * BK + c] *= keep[c];
         }
         ISA(sgemm)(w->k, 0, 0, rows, D, n, 1, S, BK, v, ld_v, j0 > first, O, D);

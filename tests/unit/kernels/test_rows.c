@@ -150,6 +150,31 @@ static void drops(const struct ft_kernels *o, struct ft_kctx *k)
     for (int i = 0; i < 12; i++) assert_true(half[i] == x[C + i / 3 * C + 5 + i % 3]);
 }
 
+/* Long rows take the words many at a time: every element is still a function of its own number. */
+static void long_drops(const struct ft_kernels *o, struct ft_kctx *k)
+{
+    enum { C = 333, T = 7 };
+    const uint64_t key = ft_philox_key(9, 4, 2);
+    const int32_t cu[] = {0, 2, 2, T};
+    const int64_t rows[] = {5, 6, ((int64_t)1 << 40) + 3};
+    const int32_t offset[] = {1 << 20, 0, 3};
+    const struct ft_segments s = {3, cu, rows, offset};
+    const struct ft_dropout d = {0.37, key};
+    float *x = calloc(T * C, 4);
+    for (int i = 0; i < T * C; i++) x[i] = 2;
+    o->dropout(k, FT_F32, &d, &s, C, 70000, 11, x, x);
+    int64_t dropped = 0;
+    for (int i = 0; i < T * C; i++) {
+        const int seg = i / C < 2 ? 0 : 2;
+        const uint64_t e = (uint64_t)(offset[seg] + i / C - cu[seg]) * 70000 + 11 + (uint64_t)(i % C);
+        const bool gone = ft_philox_word(key, (uint64_t)rows[seg], e) < (uint64_t)(0.37 * 4294967296.0);
+        dropped += gone;
+        if (x[i] != (gone ? 0.0f : 2 * (float)(1 / (1 - 0.37)))) fail_msg("element %d is %g", i, (double)x[i]);
+    }
+    assert_true(dropped > T * C * 0.3 && dropped < T * C * 0.44);
+    free(x);
+}
+
 /* R5: element (65537, 7) of a [rows, 128256] matrix is number 8,405,513,479: tables that are reserved, not filled. */
 static void far_rows(const struct ft_kernels *o, struct ft_kctx *k)
 {
@@ -194,6 +219,7 @@ static void dropout(void **state)
 {
     (void)state;
     each_set(drops);
+    each_set(long_drops);
 }
 
 int main(void)
