@@ -5,7 +5,10 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "runtime/ckpt/ckpt.h"
+#include "runtime/arch/arch.h"
+#include "runtime/coll/engine.h"
 #include "runtime/data/data_cmd.h"
+#include "runtime/device/device.h"
 #include "runtime/train/cli.h"
 
 #define N(rows) (sizeof(rows) / sizeof *(rows))
@@ -92,6 +95,39 @@ static void print_help(FILE *out)
     fputs("\n'fttrain COMMAND --help' says more.\n", out);
 }
 
+/* fttrain man: the man page, from the same tables as --help. Run at build time. */
+static void print_man(void)
+{
+    static const char *const statuses[][2] = {{"0", "done"},
+                                              {"1", "stopped after the first update"},
+                                              {"2", "refused before the first update"},
+                                              {"3", "a watch stopped it: trying again would end the same way"},
+                                              {"69", "ended only because a peer ended: never the cause"},
+                                              {"143", "ended after SIGTERM: the update was finished and saved"}};
+    struct ft_buf out = {0};
+    ft_buf_addf(&out, ".TH FTTRAIN 1 \"\" \"ftlaunch %s\" \"ftlaunch\"\n.SH NAME\n", FT_VERSION);
+    ft_roff(&out, "fttrain - one rank of an LLM fine-tuning run, and the tools around it");
+    ft_buf_adds(&out, "\n.SH SYNOPSIS\n.B fttrain\n[\\fICOMMAND\\fR] [\\fIJOB.ini\\fR…] [\\fIOPTION\\fR…]\n.SH COMMANDS\n");
+    for (size_t i = 0; i < N(commands); i++) ft_command_man("fttrain", &commands[i], &out);
+    ft_buf_adds(&out, ".SH EXIT STATUS\n");
+    for (size_t i = 0; i < N(statuses); i++) ft_buf_addf(&out, ".TP\n.B %s\n%s\n", statuses[i][0], statuses[i][1]);
+    ft_buf_adds(&out, ".SH SEE ALSO\n.BR ftlaunch (1),\n.BR ftlaunch-job (5)\n");
+    ft_cli_print(&out);
+    ft_buf_fini(&out);
+}
+
+/* What is built, and what is known and not in this build, from the registries. */
+static void print_version(void)
+{
+    printf("fttrain %s\n", FT_VERSION);
+    for (const struct ft_device_entry *e = ft_device_table; e->name; e++)
+        printf("device %s%s\n", e->name, e->ops ? "" : " (not in this build)");
+    for (const struct ft_coll_entry *e = ft_coll_table; e->name; e++)
+        printf("collectives %s%s\n", e->name, e->ops ? "" : " (not in this build)");
+    for (const struct ft_arch_entry *e = ft_arch_table; e->name; e++)
+        printf("architecture %s%s\n", e->name, e->ops ? "" : " (not in this build)");
+}
+
 /* A word that is neither a command nor a file nor looks like one. */
 static bool unknown_command(const char *word)
 {
@@ -112,10 +148,8 @@ int main(int argc, char **argv)
     ft_log_set((struct ft_log_sink){.fd = 2, .level = FT_LOG_WARN, .prog = "fttrain", .also_fd = -1});
     const char *word = argc > 1 ? argv[1] : "";
     if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) return (print_help(stdout), FT_EXIT_DONE);
-    if (!strcmp(word, "--version")) {
-        printf("fttrain %s\n", FT_VERSION);
-        return FT_EXIT_DONE;
-    }
+    if (!strcmp(word, "--version")) return (print_version(), FT_EXIT_DONE);
+    if (!strcmp(word, "man")) return (print_man(), FT_EXIT_DONE);
     for (size_t i = 0; i < N(commands); i++)
         if (!strcmp(word, commands[i].name)) return commands[i].main(&commands[i], argc - 1, argv + 1);
     if (unknown_command(word)) return FT_EXIT_REFUSED;

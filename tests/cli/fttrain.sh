@@ -59,7 +59,8 @@ EOF
 
 # words and options
 expect 0 'usage: fttrain' 'check' 'model' -- "$f" --help
-expect 0 'fttrain 0.' -- "$f" --version
+expect 0 'fttrain 0.' 'device cpu' 'device cuda (not in this build)' 'architecture qwen3' 'collectives tcp' -- "$f" --version
+expect 0 '.TH FTTRAIN 1' 'fit' '.SH EXIT STATUS' -- "$f" man
 expect 2 "'trian' is neither a command nor a job file" "did you mean 'train'?" -- "$f" trian
 expect 2 'no job file' 'FT_JOB' -- "$f"
 expect 2 'has no option --nosuch' -- "$f" check --nosuch "$job"
