@@ -2,7 +2,7 @@
  * Semantics are those of the system calls (errno, -1), with EINTR retried.
  *
  * FT_FAULT=SITE[@RANK]:N:ACTION, several joined by ';' (test builds only; other builds have no such thing).
- * SITE: lock mkdir open fallocate write fsync close rename fsyncdir latest unlink rmdir pread. N: the n-th call of that site in this
+ * SITE: lock mkdir open fallocate write fsync close rename fsyncdir latest unlink rmdir pread replica. N: the n-th call of that site in this
  * process, or rand:SEED. ACTION: kill enospc eio estale short delay=MS flip. */
 #ifndef FT_RUNTIME_CKPT_FIO_H
 #define FT_RUNTIME_CKPT_FIO_H
@@ -27,6 +27,7 @@ enum ft_fio_site {
     FT_FIO_UNLINK,
     FT_FIO_RMDIR,
     FT_FIO_PREAD,
+    FT_FIO_REPLICA,
     FT_N_FIO_SITES
 };
 enum ft_fio_action { FT_FIO_NOTHING, FT_FIO_KILL, FT_FIO_FAIL, FT_FIO_SHORT, FT_FIO_DELAY, FT_FIO_FLIP };

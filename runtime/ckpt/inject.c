@@ -12,7 +12,7 @@
 #include "runtime/ckpt/fio.h"
 
 static const char *const sites[FT_N_FIO_SITES] = {"lock",   "mkdir",    "open",   "fallocate", "write", "fsync", "close",
-                                                  "rename", "fsyncdir", "latest", "unlink",    "rmdir", "pread"};
+                                                  "rename", "fsyncdir", "latest", "unlink",    "rmdir", "pread", "replica"};
 
 static bool parse_site(const char *text, size_t n, enum ft_fio_site *out)
 {

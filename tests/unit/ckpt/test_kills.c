@@ -165,13 +165,30 @@ static void test_flipped_write(void **state)
     remove_dir(dir);
 }
 
+/* Ranks of a tensor group that do not hold the same norm: nothing is written. */
+static void test_replicas_differ(void **state)
+{
+    (void)state;
+    char *dir, names[512];
+    struct ranks r;
+    prepare(&dir);
+    struct job j = {.dir = dir, .run_id = "run-a", .tensor = 2, .saves = {3}, .fault = "replica@3:1:flip"};
+    drive(&j, 4, &r);
+    refused(&r, FT_DATA,
+            "step 3 is not saved: optim.v/lm_head.weight is not the same on the 2 ranks of the tensor group of rank 2");
+    list_dir(dir, names, sizeof names);
+    assert_string_equal(names, "LATEST step_00000001 step_00000002");
+    j.fault = NULL;
+    drive(&j, 4, &r);
+    went_well(&r, 2);
+    remove_dir(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_failing_calls),
-        cmocka_unit_test(test_flipped_write),
-        cmocka_unit_test(test_RT19_kill_rank_0),
-        cmocka_unit_test(test_RT19_kill_rank_1),
+        cmocka_unit_test(test_failing_calls),    cmocka_unit_test(test_flipped_write),    cmocka_unit_test(test_replicas_differ),
+        cmocka_unit_test(test_RT19_kill_rank_0), cmocka_unit_test(test_RT19_kill_rank_1),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
