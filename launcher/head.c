@@ -303,7 +303,7 @@ static void destroy(struct ft_head *h)
     ft_loop_fini(&h->loop);
 }
 
-int ft_head_run(const struct ft_head_request *q, struct ft_arena *arena)
+int ft_head_run(const struct ft_head_request *q, struct ft_head_missing *missing, struct ft_arena *arena)
 {
     struct ft_head h = {
         .q = q, .plan = q->plan, .config = q->plan->config, .arena = arena, .start_at = ft_head_now(), .signal_fd = -1};
@@ -318,7 +318,8 @@ int ft_head_run(const struct ft_head_request *q, struct ft_arena *arena)
         destroy(&h);
         return err.code == FT_IO ? 125 : 2;
     }
-    ft_head_record_start(&h);
+    if (q->replanned) ft_head_record_replan(&h);
+    else ft_head_record_start(&h);
     on_beat(&h, ft_head_now());
     on_console_time(&h, ft_head_now());
     if (h.console.tty[1] && !h.quiet) on_progress_time(&h, ft_head_now());
@@ -329,7 +330,8 @@ int ft_head_run(const struct ft_head_request *q, struct ft_arena *arena)
     ft_head_clear_progress(&h);
     say_goodbye(&h);
     drain_console(&h);
-    ft_head_summary(&h);
+    if (missing && ft_head_may_replan(&h)) missing->names = ft_head_say_missing(&h);
+    else ft_head_summary(&h);
     int status = h.status;
     destroy(&h);
     return status;

@@ -32,10 +32,16 @@ struct ft_head_request {
     int verbose;           /* -1 -q, 0, 1 -v, 2 -vv */
     bool color;
     const char *program_dir;
+    const char *replanned; /* why this plan replaces another one of the same run; NULL: it does not */
+};
+/* Enough of the nodes were reached (min_nodes, data = auto): the run is to be planned again without these. */
+struct ft_head_missing {
+    const char *names; /* "gpu03,gpu07", in the arena; NULL: no */
 };
 
 /* Runs the job to its end. Returns the exit status; everything has been said. */
-int ft_head_run(const struct ft_head_request *q, struct ft_arena *arena);
+/* missing: may be NULL; when it is set on return the status is not the run's, which goes on with the next plan. */
+int ft_head_run(const struct ft_head_request *q, struct ft_head_missing *missing, struct ft_arena *arena);
 
 /* ---- between the files of the head ---- */
 
@@ -140,6 +146,7 @@ void ft_head_say(struct ft_head *h, enum ft_level level, const char *fmt, ...) F
 struct ft_jw *ft_head_record(struct ft_head *h, const char *ev);
 void ft_head_recorded(struct ft_head *h);
 void ft_head_record_start(struct ft_head *h);
+void ft_head_record_replan(struct ft_head *h);
 void ft_head_record_exit(struct ft_head *h, int rank, const struct ft_msg *m, int64_t t_node);
 void ft_head_record_stop(struct ft_head *h);
 void ft_head_say_hang(struct ft_head *h, int rank, int64_t step);
@@ -150,6 +157,8 @@ void ft_head_ranks_json(struct ft_jw *w, const char *key, const int *ranks, size
 
 /* head_end.c */
 void ft_head_summary(struct ft_head *h);
+bool ft_head_may_replan(const struct ft_head *h);
+const char *ft_head_say_missing(struct ft_head *h);                 /* the table, and that the run goes on; the names */
 void ft_fold_ranks(const int *ranks, size_t n, struct ft_buf *out); /* "0-2,5" */
 void ft_signal_text(int number, struct ft_buf *out);                /* "SIGSEGV" */
 

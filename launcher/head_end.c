@@ -155,6 +155,22 @@ static void record_cause(struct ft_head *h, struct ft_jw *w, const struct ft_end
     ft_jw_end(w);
 }
 
+static void show(struct ft_head *h, const struct ft_buf *b)
+{
+    ft_head_clear_progress(h);
+    for (const char *p = b->data; p && *p;) { /* launch.log has it too */
+        static const char head[] = "ftlaunch: error: ";
+        bool first = ft_str_starts(p, head);
+        if (first) p += sizeof head - 1;
+        size_t n = strcspn(p, "\n");
+        ft_log(first ? FT_LOG_ERROR : FT_LOG_INFO, "run", "%.*s", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+    ft_console_add(&h->console, 2, b->data, b->n);
+    int64_t until = ft_head_now() + FT_SEC;
+    while (ft_console_waiting(&h->console) && ft_head_now() < until && ft_loop_once(&h->loop, until)) {}
+}
+
 /* The table of nodes that were not reached, folded over equal reasons. false: there is none. */
 static bool add_not_reached(const struct ft_head *h, struct ft_buf *b)
 {
@@ -162,7 +178,7 @@ static bool add_not_reached(const struct ft_head *h, struct ft_buf *b)
     int failed = 0;
     for (int i = 0; i < n; i++) failed += h->nodes[i].fail_reason != NULL;
     if (!failed) return false;
-    ft_buf_addf(b, ": %d of %d node%s not reached", failed, n, n == 1 ? "" : "s");
+    ft_buf_addf(b, "%d of %d node%s not reached", failed, n, n == 1 ? "" : "s");
     bool *told = ft_xcalloc((size_t)n, sizeof *told);
     const char **names = ft_xcalloc((size_t)n, sizeof *names);
     struct ft_buf folded = {0};
@@ -186,6 +202,31 @@ static bool add_not_reached(const struct ft_head *h, struct ft_buf *b)
     free(names);
     free(told);
     return true;
+}
+
+/* Before the first rank, every node decided, the rest is enough, and the world may shrink. */
+bool ft_head_may_replan(const struct ft_head *h)
+{
+    const int n = h->job.c.n_nodes;
+    int failed = 0;
+    for (int i = 0; i < n; i++) failed += h->nodes[i].fail_reason != NULL;
+    return h->job.stop == FT_STOP_CONFIG && !h->job.attempt_at && h->job.attempt == h->q->attempt && failed > 0 && failed < n &&
+           h->config->launch.min_nodes > 0 && n - failed >= h->config->launch.min_nodes && h->config->parallel.data == 0;
+}
+
+const char *ft_head_say_missing(struct ft_head *h)
+{
+    struct ft_buf b = {0}, names = {0};
+    ft_buf_adds(&b, "ftlaunch: ");
+    (void)add_not_reached(h, &b);
+    ft_buf_addc(&b, '\n');
+    show(h, &b);
+    for (int i = 0; i < h->job.c.n_nodes; i++)
+        if (h->nodes[i].fail_reason) ft_buf_addf(&names, "%s%s", names.n ? "," : "", h->nodes[i].name);
+    const char *out = ft_arena_strdup(h->arena, names.data);
+    ft_buf_fini(&b);
+    ft_buf_fini(&names);
+    return out;
 }
 
 /* Stops that no rank is to blame for. */
@@ -213,28 +254,12 @@ static const char *describe_stop(struct ft_head *h, struct ft_buf *b)
         ft_buf_addf(b, " (%s)", h->refused);
         break;
     case FT_STOP_CONFIG:
-        ft_buf_adds(b, "nothing was started");
+        ft_buf_adds(b, "nothing was started: ");
         if (add_not_reached(h, b)) break;
-        if (h->refused[0]) ft_buf_addf(b, ": %s", h->refused);
+        ft_buf_adds(b, h->refused[0] ? h->refused : "no reason is known");
         break;
     }
     return ft_stop_reason_name(h->job.stop);
-}
-
-static void show(struct ft_head *h, const struct ft_buf *b)
-{
-    ft_head_clear_progress(h);
-    for (const char *p = b->data; p && *p;) { /* launch.log has it too */
-        static const char head[] = "ftlaunch: error: ";
-        bool first = ft_str_starts(p, head);
-        if (first) p += sizeof head - 1;
-        size_t n = strcspn(p, "\n");
-        ft_log(first ? FT_LOG_ERROR : FT_LOG_INFO, "run", "%.*s", (int)n, p);
-        p += n + (p[n] == '\n');
-    }
-    ft_console_add(&h->console, 2, b->data, b->n);
-    int64_t until = ft_head_now() + FT_SEC;
-    while (ft_console_waiting(&h->console) && ft_head_now() < until && ft_loop_once(&h->loop, until)) {}
 }
 
 static void good_end(struct ft_head *h)

@@ -101,6 +101,20 @@ locked = host=node06 port=2203 identity=~/.ssh/locked
             c.eq([e for e in ev if e["ev"] == "rank_started"], [], "no rank was started")
             left = [l for l in bed.ps_within(3) if "-c" not in l and "sshd" not in l]
             c.eq(left, [], "left behind")
+        # enough of them are there: the job runs on those and says so
+        r = bed.run("ftlaunch", "run", job, "--set", "launch.min_nodes=2", "--", "hostname", timeout=30)
+        c.eq((r.rc, sorted(r.out.splitlines())), (0, ["[0 node01] node01", "[1 node02] node02"]), "min_nodes = 2", r)
+        c.has(r.err, "8 of 10 nodes not reached", "min_nodes = 2", r)
+        c.has(r.err, "goes on with 2 ranks on 2 nodes (min_nodes = 2)", "min_nodes = 2", r)
+        ev = last_event(bed)
+        c.eq([e["ev"] for e in ev if e["ev"].startswith("run_") or e["ev"] == "replan"], ["run_start", "replan", "run_end"], "events of min_nodes = 2")
+        c.eq([e["nodes"] for e in ev if e["ev"] == "replan"], [["node01", "node02"]], "nodes of the new plan")
+        r = bed.run("ftlaunch", "run", job, "--set", "launch.min_nodes=3", "--", "hostname", timeout=30)
+        c.eq(r.rc, 2, "min_nodes = 3", r)
+        r = bed.run("ftlaunch", "run", job, "-n", "10", "--set", "launch.min_nodes=2", "--", "hostname", timeout=30)
+        c.eq(r.rc, 2, "a world that was asked for does not shrink", r)
+        c.eq(last_event(bed)[-1]["ev"], "run_end", "its last event")
+        c.eq(bed.ps_within(3) and [l for l in bed.ps_within(3) if "-c" not in l and "sshd" not in l], [], "left behind after min_nodes")
         # accept-new takes the unknown key once, never a changed one
         job2 = bed.write("new.ini", "[cluster]\ntransport = ssh\n[ssh]\nhost_keys = accept-new\ntimeout = 5s\n[nodes]\nnode04 =\n")
         for _ in range(2):
