@@ -19,6 +19,7 @@ struct ft_jsonl {
     size_t at, end; /* unread part of block */
     int64_t number, blank, bytes;
     bool eof, failed, own_fd;
+    bool array, opened, first, closed; /* one JSON array: '[' was read, no element yet, ']' was read */
 };
 
 static bool fill(struct ft_jsonl *j, struct ft_err *err)
@@ -37,7 +38,7 @@ static bool fill(struct ft_jsonl *j, struct ft_err *err)
 }
 
 /* What is no JSONL, by name and first bytes. */
-static const char *other_kind(const char *path, const char *p, size_t n)
+static const char *other_kind(const char *path, const char *p, size_t n, bool *array)
 {
     size_t i = 0;
     if (ft_str_ends(path, ".ini")) return "an INI file";
@@ -56,7 +57,7 @@ static const char *other_kind(const char *path, const char *p, size_t n)
         size_t k = i + 1;
         while (k < n && (p[k] == '_' || p[k] == '-' || (p[k] >= 'a' && p[k] <= 'z') || (p[k] >= 'A' && p[k] <= 'Z'))) k++;
         if (close && p + k == close && k > i + 1) return "an INI file";
-        return "one JSON array (not built yet: write one record a line)";
+        *array = true;
     }
     return NULL;
 }
@@ -73,9 +74,10 @@ enum ft_code ft_jsonl_open(const char *path, struct ft_jsonl **out, struct ft_er
     } else if (ft_is_dir(path)) {
         (void)ft_fail(err, FT_IO, "cannot read '%s': it is a folder", path);
     } else if (fill(j, err) || !j->failed) {
-        const char *other = other_kind(path, j->block, j->end);
+        const char *other = other_kind(path, j->block, j->end, &j->array);
         if (!other) {
             if (j->end >= 3 && !memcmp(j->block, "\xef\xbb\xbf", 3)) j->at = 3;
+            if (j->array) j->number = 1, j->first = true;
             *out = j;
             return FT_OK;
         }
@@ -124,9 +126,80 @@ static bool take_line(struct ft_jsonl *j, bool *too_long, struct ft_err *err)
     }
 }
 
+/* ---- one JSON array: its elements, one after another ---- */
+
+/* The next byte without taking it; -1 at the end. */
+static int look(struct ft_jsonl *j, struct ft_err *err)
+{
+    if (j->at == j->end && (j->eof || !fill(j, err))) return -1;
+    return (unsigned char)j->block[j->at];
+}
+
+static int skip_blank(struct ft_jsonl *j, struct ft_err *err)
+{
+    int c;
+    for (; (c = look(j, err)) == ' ' || c == '\t' || c == '\r' || c == '\n'; j->at++) j->number += c == '\n';
+    return c;
+}
+
+/* Takes one byte into the line unless the line is too long already. */
+static void take_byte(struct ft_jsonl *j, int c, bool *too_long)
+{
+    if (j->line.n > FT_JSONL_LINE) *too_long = true, ft_buf_clear(&j->line);
+    if (!*too_long) ft_buf_addc(&j->line, (char)c);
+    j->number += c == '\n';
+    j->at++;
+}
+
+/* One value, whatever it holds, or the rest of the line where a value or a comma is missing (the parser says what is wrong). */
+static void take_value(struct ft_jsonl *j, bool broken, bool *too_long, struct ft_err *err)
+{
+    int depth = 0;
+    bool string = false;
+    for (int c; (c = look(j, err)) >= 0;) {
+        if (broken
+                ? c == '\n'
+                : !string && depth == 0 && j->line.n && (c == ',' || c == ']' || c == ' ' || c == '\n' || c == '\t' || c == '\r'))
+            return;
+        const bool escape = string && c == '\\';
+        take_byte(j, c, too_long);
+        if (escape) {
+            if ((c = look(j, err)) >= 0) take_byte(j, c, too_long);
+        } else if (c == '"') string = !string;
+        else if (!string && (c == '{' || c == '[')) depth++;
+        else if (!string && (c == '}' || c == ']')) depth--;
+        if (!broken && !string && depth <= 0 && (c == '}' || c == ']' || c == '"')) return;
+    }
+}
+
+static bool take_element(struct ft_jsonl *j, struct ft_line *out, struct ft_err *err)
+{
+    bool too_long = false, broken = false;
+    ft_buf_clear(&j->line);
+    int c = skip_blank(j, err);
+    if (!j->opened && c == '[') j->opened = true, j->at++, c = skip_blank(j, err);
+    if (c < 0 && (j->closed || j->failed)) return false;
+    if (c == ']' && !j->closed) {
+        j->closed = true, j->at++;
+        return take_element(j, out, err);
+    }
+    if (!j->closed && !j->first && c == ',') j->at++, c = skip_blank(j, err);
+    else if (!j->first || j->closed) broken = true; /* no comma, or something behind the array */
+    j->first = false;
+    out->number = j->number;
+    if (c == ']' || c < 0)
+        ft_buf_adds(&j->line, c < 0 ? "[" : ","), j->closed = true, j->at += c >= 0; /* unfinished, or a comma too many */
+    else take_value(j, broken, &too_long, err);
+    out->too_long = too_long;
+    if (broken && !j->failed) ft_buf_adds(&j->line, " ,");
+    out->text = too_long ? "" : ft_buf_str(&j->line), out->n = too_long ? 0 : j->line.n;
+    return !j->failed;
+}
+
 bool ft_jsonl_next(struct ft_jsonl *j, struct ft_line *out, struct ft_err *err)
 {
     bool too_long;
+    if (j->array) return take_element(j, out, err);
     while (take_line(j, &too_long, err)) {
         j->number++;
         size_t n = j->line.n;

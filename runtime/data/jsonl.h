@@ -1,10 +1,11 @@
 /* Reading JSON lines, one record at a time, with bounded memory.
  *
- *  1. ft_jsonl_open()     refuses what is no JSONL file by its name or first bytes (INI, YAML, compressed, binary, one JSON array)
+ *  1. ft_jsonl_open()     refuses what is no JSONL file by its name or first bytes (INI, YAML, compressed, binary)
  *  2. ft_jsonl_next()     the next line that is not blank
  *  3. ft_jsonl_parse()    the line as a JSON object, or a fault kind with its column
  *  4. ft_jsonl_close()
  *
+ * A file that begins with '[' is one JSON array: its elements are the records, numbered by the line they begin on.
  * A line ends at byte 0A; a 0D before it is dropped; a UTF-8 byte order mark at the start of the file is skipped. A line beyond
  * FT_JSONL_LINE bytes is read to its end without being stored. One thread. */
 #ifndef FT_RUNTIME_DATA_JSONL_H

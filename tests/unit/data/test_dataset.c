@@ -103,7 +103,7 @@ static void names_every_fault(void **state)
         {"{\"input_ids\":[],\"labels\":[]}", "1:14: wrong-type: input_ids is empty"},
         {"{\"input_ids\":[1,2,3],\"labels\":[1,2,3],\"attention_mask\":[1,0,1]}",
          "1:56: wrong-type: attention_mask has a 0 between ones: only padding at an end is understood"},
-        {"[1]", NULL}, /* a whole file that is one array: refused as such */
+        {"[1]", "1:1: not-object: a record is a JSON object, this is an integer"},
         {"\"x\"", "1:1: not-object: a record is a JSON object, this is a string"},
         {"{\"a\":1} x", "1:9: json: "},
         {"{\"a\":1,}", "json: "},
@@ -120,9 +120,7 @@ static void names_every_fault(void **state)
         run(&s);
         assert_int_equal(s.rc, FT_DATA);
         assert_null(s.d);
-        if (!cases[i].expect) {
-            assert_non_null(strstr(s.err.text, "one JSON array"));
-        } else {
+        {
             char *text = NULL;
             size_t n;
             FILE *out = open_memstream(&text, &n);
@@ -248,14 +246,53 @@ static void order_is_a_keyed_permutation(void **state)
 static void other_files_are_refused(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"[data]\ntrain = x\n", "---\na: 1\n", "\x1f\x8b\x08", "ab\0cd", "[\n{\"a\":1}\n]\n"};
-    static const size_t n[] = {17, 10, 3, 5, 13};
-    for (size_t i = 0; i < 5; i++) {
+    static const char *const texts[] = {"[data]\ntrain = x\n", "---\na: 1\n", "\x1f\x8b\x08", "ab\0cd"};
+    static const size_t n[] = {17, 10, 3, 5};
+    for (size_t i = 0; i < 4; i++) {
         struct set s;
         begin(&s, texts[i], n[i]);
         run(&s);
         assert_int_equal(s.rc, FT_DATA);
         assert_non_null(strstr(s.err.text, "is no JSONL file"));
+        end(&s);
+    }
+}
+
+#define ROW(x) "{\"input_ids\":[1," x "],\"labels\":[1,2]}"
+
+/* One JSON array: elements over several lines, and every way in which it can be broken. */
+static void one_array(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int rows;          /* -1: faulty */
+        const char *fault; /* "LINE: KIND" */
+    } cases[] = {
+        {"[" ROW("2") "," ROW("3") "]", 2, NULL},
+        {"\xef\xbb\xbf [\n  " ROW("2") ",\n  {\n\"input_ids\" : [1,\n3], \"labels\":[1,2],\"x\":\"]},{\\\"\"}\n]\n", 2, NULL},
+        {"[" ROW("2") "\n,\n{\"input_ids\":[1,999],\"labels\":[1,2]}\n]", -1, "3: bad-id"},
+        {"[" ROW("2") "\n" ROW("3") "]", -1, "2: json"},
+        {"[" ROW("2") ",\n]", -1, "2: json"},
+        {"[" ROW("2"), -1, "1: json"},
+        {"[" ROW("2") "]\nmore", -1, "2: json"},
+        {"[" ROW("2") ",\n{\"input_ids\":[1", -1, "2: json"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct set s;
+        begin(&s, cases[i].text, strlen(cases[i].text));
+        run(&s);
+        if (cases[i].rows >= 0) {
+            if (s.rc != FT_OK) fail_msg("%s: %s", cases[i].text, s.faults.n ? s.faults.v[0].text : s.err.text);
+            assert_int_equal(ft_dataset_n_rows(s.d), cases[i].rows);
+        } else {
+            char got[160];
+            assert_int_equal(s.rc, FT_DATA);
+            assert_true(s.faults.n > 0);
+            snprintf(got, sizeof got, "%d: %s", s.faults.v[0].at.line, s.faults.v[0].text);
+            if (strncmp(got, cases[i].fault, strlen(cases[i].fault)) != 0)
+                fail_msg("%s: %s instead of %s", cases[i].text, got, cases[i].fault);
+        }
         end(&s);
     }
 }
@@ -312,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_rows),
         cmocka_unit_test(weighted_files),
+        cmocka_unit_test(one_array),
         cmocka_unit_test(names_every_fault),
         cmocka_unit_test(counts_all_prints_some),
         cmocka_unit_test(too_long),
