@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "base/fd.h"
 
@@ -13,6 +14,7 @@ enum { BLOCK = 1 << 16 };
 
 struct ft_jsonl {
     int fd;
+    gzFile gz; /* a .gz file; it owns fd then */
     char *path;
     struct ft_buf line;
     char *block;
@@ -25,8 +27,19 @@ struct ft_jsonl {
 static bool fill(struct ft_jsonl *j, struct ft_err *err)
 {
     ssize_t n;
-    do n = read(j->fd, j->block, BLOCK);
-    while (n < 0 && errno == EINTR);
+    if (j->gz) {
+        int code = Z_OK;
+        n = gzread(j->gz, j->block, BLOCK);
+        const char *why = n <= 0 ? gzerror(j->gz, &code) : "";
+        if (n < 0 || code == Z_BUF_ERROR) { /* the latter: the file ends in the middle */
+            (void)ft_fail(err, FT_DATA, "cannot unpack '%s': %s", j->path, n < 0 ? why : "it is cut short");
+            j->failed = true;
+            return false;
+        }
+    } else {
+        do n = read(j->fd, j->block, BLOCK);
+        while (n < 0 && errno == EINTR);
+    }
     if (n < 0) {
         (void)ft_fail(err, FT_IO, "cannot read '%s': %s", j->path, strerror(errno));
         j->failed = true;
@@ -62,6 +75,14 @@ static const char *other_kind(const char *path, const char *p, size_t n, bool *a
     return NULL;
 }
 
+/* A file that begins as gzip files do is read through zlib. */
+static void unpack(struct ft_jsonl *j)
+{
+    unsigned char magic[2];
+    if (!j->own_fd || pread(j->fd, magic, 2, 0) != 2 || magic[0] != 0x1f || magic[1] != 0x8b) return;
+    j->gz = gzdopen(j->fd, "rb");
+}
+
 enum ft_code ft_jsonl_open(const char *path, struct ft_jsonl **out, struct ft_err *err)
 {
     struct ft_jsonl *j = ft_xcalloc(1, sizeof *j);
@@ -73,7 +94,7 @@ enum ft_code ft_jsonl_open(const char *path, struct ft_jsonl **out, struct ft_er
         (void)ft_fail(err, FT_IO, "cannot open '%s': %s", path, strerror(errno));
     } else if (ft_is_dir(path)) {
         (void)ft_fail(err, FT_IO, "cannot read '%s': it is a folder", path);
-    } else if (fill(j, err) || !j->failed) {
+    } else if (unpack(j), fill(j, err) || !j->failed) {
         const char *other = other_kind(path, j->block, j->end, &j->array);
         if (!other) {
             if (j->end >= 3 && !memcmp(j->block, "\xef\xbb\xbf", 3)) j->at = 3;
@@ -90,7 +111,8 @@ enum ft_code ft_jsonl_open(const char *path, struct ft_jsonl **out, struct ft_er
 void ft_jsonl_close(struct ft_jsonl *j)
 {
     if (!j) return;
-    if (j->own_fd) ft_close(&j->fd);
+    if (j->gz) gzclose(j->gz);
+    else if (j->own_fd) ft_close(&j->fd);
     ft_buf_fini(&j->line);
     free(j->block);
     free(j->path);

@@ -1,6 +1,6 @@
 /* Reading JSON lines, one record at a time, with bounded memory.
  *
- *  1. ft_jsonl_open()     refuses what is no JSONL file by its name or first bytes (INI, YAML, compressed, binary)
+ *  1. ft_jsonl_open()     refuses what is no JSONL file by its name or first bytes (INI, YAML, zstd, binary); gzip files are unpacked
  *  2. ft_jsonl_next()     the next line that is not blank
  *  3. ft_jsonl_parse()    the line as a JSON object, or a fault kind with its column
  *  4. ft_jsonl_close()

@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <zlib.h>
 
 #include "runtime/data/dataset.h"
 #include "runtime/data/order.h"
@@ -246,8 +248,8 @@ static void order_is_a_keyed_permutation(void **state)
 static void other_files_are_refused(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"[data]\ntrain = x\n", "---\na: 1\n", "\x1f\x8b\x08", "ab\0cd"};
-    static const size_t n[] = {17, 10, 3, 5};
+    static const char *const texts[] = {"[data]\ntrain = x\n", "---\na: 1\n", "\x28\xb5\x2f\xfd", "ab\0cd"};
+    static const size_t n[] = {17, 10, 4, 5};
     for (size_t i = 0; i < 4; i++) {
         struct set s;
         begin(&s, texts[i], n[i]);
@@ -293,6 +295,28 @@ static void one_array(void **state)
             if (strncmp(got, cases[i].fault, strlen(cases[i].fault)) != 0)
                 fail_msg("%s: %s instead of %s", cases[i].text, got, cases[i].fault);
         }
+        end(&s);
+    }
+}
+
+static void gzip_file(void **state)
+{
+    (void)state;
+    for (int cut = 0; cut < 2; cut++) {
+        struct set s;
+        begin(&s, "", 0);
+        gzFile f = gzopen(s.path, "wb");
+        assert_non_null(f);
+        for (int i = 0; i < 3000; i++)
+            assert_true(gzprintf(f, "{\"input_ids\":[1,%d],\"labels\":[1,%d]}\n", i * 7919 % 97, i * 31 % 89) > 0);
+        gzclose(f);
+        struct stat st;
+        assert_int_equal(stat(s.path, &st), 0);
+        if (cut) assert_int_equal(truncate(s.path, st.st_size / 2), 0);
+        run(&s);
+        assert_int_equal(s.rc, cut ? FT_DATA : FT_OK);
+        if (cut) assert_non_null(strstr(s.err.text, "it is cut short"));
+        else assert_int_equal(ft_dataset_n_rows(s.d), 3000);
         end(&s);
     }
 }
@@ -350,6 +374,7 @@ int main(void)
         cmocka_unit_test(reads_rows),
         cmocka_unit_test(weighted_files),
         cmocka_unit_test(one_array),
+        cmocka_unit_test(gzip_file),
         cmocka_unit_test(names_every_fault),
         cmocka_unit_test(counts_all_prints_some),
         cmocka_unit_test(too_long),
