@@ -50,39 +50,45 @@ static __attribute__((noinline)) void edge(const float *sum, int64_t mr, int64_t
         }
 }
 
+/* Each loop over registers is unrolled before the compiler decides where sums live: in registers, then. */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 24")
+#endif
+
 static inline __attribute__((always_inline)) void kernel(const int mr, const int nv, const bool columns, int64_t kc, const float *a,
                                                          int64_t lda, const float *b, int64_t ldb, const struct tile *t)
 {
-    vf sum[SG_MR][SG_NV];
-    for (int i = 0; i < mr; i++)
-        for (int v = 0; v < nv; v++) sum[i][v] = (vf){0};
+    vf sum[SG_MR * SG_NV], bv[SG_NV];
+    UNROLL
+    for (int s = 0; s < mr * nv; s++) sum[s] = (vf){0};
     const bool whole = t->cols == nv * LANES && !t->c.turned;
-    if (whole)
-        for (int i = 0; i < mr; i++)
-            for (int v = 0; v < nv; v++) __builtin_prefetch(t->c.c + i * t->c.ld + v * LANES, 1);
+    if (whole) {
+        UNROLL
+        for (int s = 0; s < mr * nv; s++) __builtin_prefetch(t->c.c + s / nv * t->c.ld + s % nv * LANES, 1);
+    }
     for (int64_t x = 0; x < kc; x++) {
-        vf bv[SG_NV];
+        UNROLL
         for (int v = 0; v < nv; v++) bv[v] = ld(b + v * LANES);
-        for (int i = 0; i < mr; i++) {
-            const vf av = spread(columns ? a + i : a + i * lda);
-            for (int v = 0; v < nv; v++) sum[i][v] = fma_v(av, bv[v], sum[i][v]);
-        }
+        UNROLL
+        for (int s = 0; s < mr * nv; s++) sum[s] = fma_v(spread(columns ? a + s / nv : a + s / nv * lda), bv[s % nv], sum[s]);
         a += columns ? lda : 1;
         b += ldb;
     }
     if (!whole) {
-        float out[SG_MR * SG_NV * LANES];
-        for (int i = 0; i < mr; i++)
-            for (int v = 0; v < nv; v++) st(out + (i * nv + v) * LANES, sum[i][v]);
+        float out[SG_MR * SG_NR];
+        UNROLL
+        for (int s = 0; s < mr * nv; s++) st(out + s * LANES, sum[s]);
         edge(out, mr, nv * LANES, t);
         return;
     }
     const vf alpha = spread(&t->c.alpha);
-    for (int i = 0; i < mr; i++)
-        for (int v = 0; v < nv; v++) {
-            const vf s = t->c.from ? fma_v(alpha, sum[i][v], ld(t->c.from + i * t->c.ld_from + v * LANES)) : alpha * sum[i][v];
-            st(t->c.c + i * t->c.ld + v * LANES, s);
-        }
+    UNROLL
+    for (int s = 0; s < mr * nv; s++) {
+        const float *from = t->c.from ? t->c.from + s / nv * t->c.ld_from + s % nv * LANES : NULL;
+        st(t->c.c + s / nv * t->c.ld + s % nv * LANES, from ? fma_v(alpha, sum[s], ld(from)) : alpha * sum[s]);
+    }
 }
 
 #define KERNEL(mr, nv)                                                                                                             \

@@ -110,15 +110,19 @@ struct sg_a ISA(sg_pack_a)(enum ft_dtype t, bool trans, int64_t m, int64_t kc, c
             else widen((const uint16_t *)a + i * lda, kc, dst + i * kc);
         return sg_a_direct(false, dst, kc);
     }
-    const int64_t panel = SG_MR * kc + SG_PAD;
-    for (int64_t k = 0; k < kc; k++)
-        for (int64_t i = 0; i < m; i += SG_MR) {
-            const int64_t rows = min64(SG_MR, m - i), at = k * lda + i;
-            float *o = dst + i / SG_MR * panel + k * SG_MR;
-            if (t != FT_F32) widen((const uint16_t *)a + at, rows, o);
-            else if (rows == SG_MR) memcpy(o, (const float *)a + at, SG_MR * sizeof *o);
-            else memcpy(o, (const float *)a + at, (size_t)rows * sizeof *o);
+    const int64_t panel = SG_MR * kc + SG_PAD, whole = m / SG_MR, rest = m % SG_MR;
+    for (int64_t k = 0; k < kc; k++) {
+        float *o = dst + k * SG_MR;
+        if (t == FT_F32) {
+            const float *x = (const float *)a + k * lda;
+            for (int64_t q = 0; q < whole; q++, x += SG_MR, o += panel) memcpy(o, x, SG_MR * sizeof *o);
+            for (int64_t i = 0; i < rest; i++) o[i] = x[i];
+        } else {
+            const uint16_t *x = (const uint16_t *)a + k * lda;
+            for (int64_t q = 0; q < whole; q++, x += SG_MR, o += panel) widen(x, SG_MR, o);
+            widen(x, rest, o);
         }
+    }
     const struct sg_a v = {dst, SG_MR, panel, true};
     return v;
 }
