@@ -316,7 +316,7 @@ int ft_head_run(const struct ft_head_request *q, struct ft_head_missing *missing
         ft_console_flush(&h.console);
         ft_err_print(stderr, "ftlaunch", &err);
         destroy(&h);
-        return err.code == FT_IO ? 125 : 2;
+        return 2; /* nothing was started */
     }
     if (q->replanned) ft_head_record_replan(&h);
     else ft_head_record_start(&h);

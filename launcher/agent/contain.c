@@ -251,28 +251,35 @@ bool ft_process_env(pid_t pid, const char *name, char *out, size_t cap)
     snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return false;
-    char block[4096 + 1];
-    size_t want = strlen(name), have = 0;
-    bool found = false, at_start = true;
-    for (;;) { /* entries may be longer than the block: only their start is looked at */
-        ssize_t k = read(fd, block + have, sizeof block - 1 - have);
-        if (k < 0 && errno == EINTR) continue;
-        if (k > 0) have += (size_t)k;
-        if (!have) break;
-        char *end = memchr(block, 0, have);
-        if (at_start && have > want + 1 && memcmp(block, name, want) == 0 && block[want] == '=' &&
-            (end || have == sizeof block - 1 || k <= 0)) {
-            size_t n = (end ? (size_t)(end - block) : have) - want - 1;
-            found = n < cap;
-            if (found) memcpy(out, block + want + 1, n), out[n] = 0;
+    char block[8192 + 1];
+    size_t want = strlen(name), have = 0, at = 0;
+    bool found = false, at_start = true, ended = false;
+    while (!found) { /* entries may be longer than the block: only their start is looked at */
+        char *end = have > at ? memchr(block + at, 0, have - at) : NULL;
+        if (!end && !ended) {
+            bool full = at == 0 && have == sizeof block - 1;
+            if (full) { /* one entry fills the block: forget what was looked at, its rest is no start */
+                have = 0;
+                at_start = false;
+            }
+            memmove(block, block + at, have - at);
+            have -= at;
+            at = 0;
+            ssize_t k = read(fd, block + have, sizeof block - 1 - have);
+            if (k < 0 && errno == EINTR) continue;
+            if (k <= 0) ended = true;
+            else have += (size_t)k;
+            continue;
+        }
+        if (have <= at) break;
+        size_t n = end ? (size_t)(end - block) - at : have - at;
+        if (at_start && n > want && memcmp(block + at, name, want) == 0 && block[at + want] == '=') {
+            found = n - want - 1 < cap;
+            if (found) memcpy(out, block + at + want + 1, n - want - 1), out[n - want - 1] = 0;
             break;
         }
-        if (!end && k <= 0) break;
-        if (!end && have < sizeof block - 1) continue;
-        size_t used = end ? (size_t)(end - block) + 1 : have;
         at_start = end != NULL;
-        memmove(block, block + used, have - used);
-        have -= used;
+        at += n + 1;
     }
     close(fd);
     return found;

@@ -201,6 +201,7 @@ static int start(struct request *q, const struct ft_plan *p, struct ft_head_miss
     if (c) {
         ft_cmd_fail(&q->c, &err);
         ft_buf_fini(&self);
+        q->c.status = 2; /* nothing was started */
         return q->c.status;
     }
     if (!q->continued && !q->replanned && q->c.verbose >= 0) mention_unfinished(q);

@@ -65,7 +65,7 @@ slow = r.events("slow_step")
 check("slow step: rank and step", [(e["rank"], e["step"]) for e in slow] == [(2, 9)], slow)
 
 # restarts
-r = Run(shell('echo attempt $FT_RESTART port $MASTER_PORT; echo $((FT_RESTART + 1)) >&$FT_PROGRESS; [ $FT_RESTART = 2 ] || [ $RANK != 1 ] || exit 9; sleep 0.2'),
+r = Run(shell('echo attempt $FT_RESTART port $MASTER_PORT; echo $((FT_RESTART + 1)) >&$FT_PROGRESS; [ $FT_RESTART = 2 ] || [ $RANK != 1 ] || { sleep 1; exit 9; }; sleep 1.5'),
         sets=["launch.restarts=5"])
 r.wait(40)
 r.check_end("restarts", 0)
@@ -101,6 +101,11 @@ os.kill(pids[1], SIG.SIGKILL)
 r.wait(40)
 r.check_end("lost agent, restarted", 0)
 r.check_clean("lost agent, restarted")
+
+# a run folder that cannot be made: nothing is started
+r = Run(["true"], sets=["launch.run_dir=/proc/no/such"])
+r.wait(20)
+check("no run folder: status 2 and the folder", r.status == 2 and "/proc/no" in r.err, r.status, r.err)
 
 # a busy fixed port names its owner
 import socket
