@@ -80,31 +80,20 @@ static enum ft_code encode_text(struct ft_encoder *e, struct ft_text *all, size_
     return FT_OK;
 }
 
-/* A stretch between added tokens that are searched before normalising. */
-static enum ft_code encode_stretch(struct ft_encoder *e, const char *s, size_t n, size_t at, bool no_prefix, size_t base,
-                                   struct ft_tokens *out, struct ft_err *err)
-{
-    struct ft_text *t;
-    ft_text_borrow(&e->text, s, n, (uint32_t)at);
-    enum ft_code rc = ft_norms_apply(&e->t->norms, e->regex, &e->text, &e->other, no_prefix, &t, err);
-    if (rc != FT_OK) return rc;
-    e->inner.n = 0;
-    ft_added_split(&e->t->added.normalized, t->s, t->n, NULL, NULL, &e->inner);
-    for (size_t i = 0; i < e->inner.n && rc == FT_OK; i++) {
-        const struct ft_part p = e->inner.v[i];
-        if (!p.token) rc = encode_text(e, t, p.begin, p.end, no_prefix && p.begin == 0, base, out, err);
-        else if (p.end > p.begin) add_token(out, p.token->id, base + ft_text_from(t, p.begin), base + ft_text_to(t, p.end - 1));
-    }
-    return rc;
-}
-
+/* Ranges in which special tokens are text. Positions are those of the whole text; t maps normalised bytes back (NULL: none was done). */
 struct plain {
     const struct ft_encode_how *how;
+    const struct ft_text *t;
 };
 
 static bool in_plain(void *ctx, size_t begin, size_t end)
 {
-    const struct ft_encode_how *h = ((struct plain *)ctx)->how;
+    const struct plain *p = ctx;
+    const struct ft_encode_how *h = p->how;
+    if (p->t && end > begin) {
+        const size_t last = end - 1;
+        begin = ft_text_from(p->t, begin), end = ft_text_to(p->t, last);
+    }
     begin += h->base, end += h->base;
     size_t lo = 0, hi = h->n_plain; /* first range that ends behind begin */
     while (lo < hi) {
@@ -115,11 +104,31 @@ static bool in_plain(void *ctx, size_t begin, size_t end)
     return lo < h->n_plain && h->plain[lo].begin < end;
 }
 
+/* A stretch between added tokens that are searched before normalising. */
+static enum ft_code encode_stretch(struct ft_encoder *e, const char *s, size_t n, size_t at, bool no_prefix,
+                                   const struct ft_encode_how *how, struct ft_tokens *out, struct ft_err *err)
+{
+    struct ft_text *t;
+    ft_text_borrow(&e->text, s, n, (uint32_t)at);
+    enum ft_code rc = ft_norms_apply(&e->t->norms, e->regex, &e->text, &e->other, no_prefix, &t, err);
+    if (rc != FT_OK) return rc;
+    struct plain plain = {how, t};
+    e->inner.n = 0;
+    ft_added_split(&e->t->added.normalized, t->s, t->n, how->n_plain ? in_plain : NULL, &plain, &e->inner);
+    for (size_t i = 0; i < e->inner.n && rc == FT_OK; i++) {
+        const struct ft_part p = e->inner.v[i];
+        if (!p.token) rc = encode_text(e, t, p.begin, p.end, no_prefix && p.begin == 0, how->base, out, err);
+        else if (p.end > p.begin)
+            add_token(out, p.token->id, how->base + ft_text_from(t, p.begin), how->base + ft_text_to(t, p.end - 1));
+    }
+    return rc;
+}
+
 enum ft_code ft_encode(struct ft_encoder *e, const char *text, size_t n, const struct ft_encode_how *how, struct ft_tokens *out,
                        struct ft_err *err)
 {
     const struct ft_tokenizer *t = e->t;
-    struct plain plain = {how};
+    struct plain plain = {how, NULL};
     if (n > INT32_MAX - 64) return ft_fail(err, FT_DATA, "a text of %zu bytes is too long for the tokenizer", n);
     const size_t good = ft_utf8_valid(text, n), before = out->n;
     if (good < n) return ft_fail(err, FT_DATA, "the text is not UTF-8 (byte %zu)", good);
@@ -134,7 +143,7 @@ enum ft_code ft_encode(struct ft_encoder *e, const char *text, size_t n, const s
             continue;
         }
         const bool no_prefix = (how->flags & FT_ENCODE_NO_PREFIX) && p.begin == 0;
-        const enum ft_code rc = encode_stretch(e, text + p.begin, p.end - p.begin, p.begin, no_prefix, how->base, out, err);
+        const enum ft_code rc = encode_stretch(e, text + p.begin, p.end - p.begin, p.begin, no_prefix, how, out, err);
         if (rc != FT_OK) {
             out->n = before;
             return rc;
@@ -147,13 +156,20 @@ enum ft_code ft_encode(struct ft_encoder *e, const char *text, size_t n, const s
 
 int32_t ft_tokenizer_find_special(const struct ft_tokenizer *t, const char *text, size_t n, size_t *at)
 {
-    struct ft_parts parts = {0};
-    int32_t id = -1;
+    const struct ft_trie *tries[2] = {&t->added.plain, &t->added.normalized};
     const size_t from = *at;
-    if (from >= n) return -1;
-    ft_added_split(&t->added.plain, text + from, n - from, NULL, NULL, &parts);
-    for (size_t i = 0; i < parts.n && id < 0; i++)
-        if (parts.v[i].token && parts.v[i].token->special) id = parts.v[i].token->id, *at = from + parts.v[i].begin;
-    free(parts.v);
+    size_t best = SIZE_MAX;
+    int32_t id = -1;
+    for (int k = 0; k < 2 && from < n; k++) { /* the second: as they stand, which is how texts hold them */
+        struct ft_parts parts = {0};
+        ft_added_split(tries[k], text + from, n - from, NULL, NULL, &parts);
+        for (size_t i = 0; i < parts.n; i++) {
+            if (!parts.v[i].token || !parts.v[i].token->special || from + parts.v[i].begin >= best) continue;
+            best = from + parts.v[i].begin, id = parts.v[i].token->id;
+            break;
+        }
+        free(parts.v);
+    }
+    if (id >= 0) *at = best;
     return id;
 }

@@ -118,6 +118,33 @@ static void special_as_text(void **state)
     ft_tokenizer_destroy(t);
 }
 
+/* A special token that is searched after normalising is text in a plain range too. */
+static void normalized_special_as_text(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"normalizer\":{\"type\":\"Lowercase\"},\"added_tokens\":[{\"id\":4,\"content\":\"<X>\","
+                               "\"special\":true,\"normalized\":true}],"
+                               "\"model\":{\"type\":\"BPE\",\"vocab\":{\"<\":0,\"x\":1,\">\":2,\"a\":3},\"merges\":[]}}";
+    struct ft_tokenizer *t = NULL;
+    struct ft_err err = {0};
+    assert_int_equal(ft_tokenizer_parse("x", json, sizeof json - 1, &t, &err), FT_OK);
+    struct ft_encoder *e = ft_encoder_create(t);
+    struct ft_tokens out = {0};
+    const struct ft_byte_range plain = {0, 4};
+    const struct ft_encode_how how = {.plain = &plain, .n_plain = 1}, all = {0};
+    assert_int_equal(ft_encode(e, "<X>a<x>", 7, &how, &out, &err), FT_OK);
+    assert_int_equal(out.n, 5);
+    assert_int_equal(out.v[3].id, 3);
+    assert_int_equal(out.v[4].id, 4);
+    assert_int_equal(out.v[4].begin, 4);
+    out.n = 0;
+    assert_int_equal(ft_encode(e, "<X>a<x>", 7, &all, &out, &err), FT_OK);
+    assert_int_equal(out.n, 3);
+    ft_tokens_fini(&out);
+    ft_encoder_destroy(e);
+    ft_tokenizer_destroy(t);
+}
+
 static void refusals_name_the_part(void **state)
 {
     (void)state;
@@ -159,6 +186,7 @@ static void refusals_name_the_part(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(long_runs), cmocka_unit_test(both_ways_merge_alike),
-                                       cmocka_unit_test(special_as_text), cmocka_unit_test(refusals_name_the_part)};
+                                       cmocka_unit_test(special_as_text), cmocka_unit_test(normalized_special_as_text),
+                                       cmocka_unit_test(refusals_name_the_part)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
