@@ -191,6 +191,7 @@ static bool drain_pipes(struct ft_agent *a)
             struct ft_pump *p = &a->slots[i].pump[k];
             if (p->fd < 0) continue;
             p->dry = false;
+            p->since_death = 0;
             ft_pump_read(p, true);
             if (p->fd >= 0 && !p->dry) return false;
         }

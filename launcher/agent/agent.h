@@ -47,7 +47,8 @@ struct ft_pump {
     struct ft_slot *slot;
     int fd;     /* -1: closed */
     int stream; /* 1, 2; 3: progress */
-    bool dry;   /* read until "again" or the end since the rank died */
+    bool dry;   /* all that the rank itself wrote has been read: "again", the end, or a whole pipe since it died */
+    size_t since_death, capacity; /* bytes read since it died; what the pipe can hold */
     struct ft_watch watch;
 };
 

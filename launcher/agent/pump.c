@@ -23,6 +23,8 @@ void ft_pump_open(struct ft_pump *p, struct ft_slot *s, int stream, int fd)
     *p = (struct ft_pump){.agent = s->agent, .slot = s, .fd = fd, .stream = stream};
     if (fd < 0) return;
     if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0) FT_BUG("F_SETFL on a pipe of ours: %s", strerror(errno));
+    int size = fcntl(fd, F_GETPIPE_SZ);
+    p->capacity = size > 0 ? (size_t)size : 65536;
     ft_watch_add(&s->agent->loop, &p->watch, fd, POLLIN, on_readable, p);
 }
 
@@ -131,7 +133,10 @@ void ft_pump_read(struct ft_pump *p, bool all)
         }
         if (p->stream == 3) take_progress(p->slot, bytes, (size_t)n);
         else send_out(p, bytes, (size_t)n);
-    } while (all);
+        if (p->slot->state < FT_SLOT_DEAD) continue;
+        p->since_death += (size_t)n; /* a grandchild may write for ever: what the rank left in the pipe is in by now */
+        if (p->since_death >= p->capacity) p->dry = true;
+    } while (all && !p->dry);
 }
 
 static void taken(struct ft_slot *s, size_t n)

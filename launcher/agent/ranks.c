@@ -276,7 +276,10 @@ static void reap(struct ft_agent *a, struct ft_slot *s)
     s->leftovers = !a->job.keep_children;
     s->leftovers_kill_at = s->ended_at + FT_LEFTOVER_MS * FT_MS;
     s->leftovers_look_at = s->ended_at;
-    for (int k = 0; k < 3; k++) s->pump[k].dry = s->pump[k].fd < 0;
+    for (int k = 0; k < 3; k++) {
+        s->pump[k].dry = s->pump[k].fd < 0;
+        s->pump[k].since_death = 0;
+    }
 }
 
 void ft_ranks_reap(struct ft_agent *a)

@@ -20,6 +20,20 @@ for name, grandchild in (("plain", PLAIN), ("writer", WRITER), ("deaf", DEAF), (
             r.check_end(label, 0)
         r.check_clean(label)
 
+# a grandchild that floods the output and ignores TERM
+FLOOD = "(trap '' TERM; exec setsid yes $LT_SLEEP) & "
+for output in ("files", "both"):
+    r = Run(shell(FLOOD + "sleep 0.2; echo last words >&2; exit 7"), sets=["launch.output=" + output])
+    r.wait(30)
+    r.check_end("4 flood " + output, 7, "exit status 7", "last words")
+    check("4 flood: within 5 s", r.seconds < 8, r.seconds)
+    r.check_clean("4 flood " + output)
+r = Run(shell(FLOOD + "sleep $LT_SLEEP"), sets=["launch.output=files"])
+r.sleepers(4)
+r.p.kill()
+r.wait(5)
+r.check_clean("4 flood, launcher killed", limit=5)
+
 # one rank's leftovers go while the others run
 r = Run(shell('if [ $RANK = 1 ]; then setsid sleep $LT_SLEEP & (trap "" TERM; exec setsid sleep $LT_SLEEP) & exit 0; fi; sleep 6'))
 check("4 while running: rank 1 ended", until(lambda: len(r.events("rank_exit")) == 1 if r.dir else False, 5))
