@@ -128,11 +128,11 @@ static int compare(struct world *w, const char *text, const char *host, const ch
     char *argv[12] = {(char[]){"ssh"}, (char[]){"-G"}, (char[]){"-F"}, file};
     int n = 4;
     if (user) {
-        argv[n++] = (char[]){"-l"};
+        argv[n++] = ft_arena_strdup(w->arena, "-l");
         argv[n++] = ft_arena_strdup(w->arena, user);
     }
     if (hostname) {
-        argv[n++] = (char[]){"-o"};
+        argv[n++] = ft_arena_strdup(w->arena, "-o");
         argv[n++] = ft_arena_printf(w->arena, "HostName=%s", hostname);
     }
     argv[n++] = ft_arena_strdup(w->arena, host);
