@@ -287,8 +287,79 @@ static void chain(void **state)
     each(chain_set);
 }
 
+/* ---- many chunks of columns and of k ---- */
+
+/* fp32 operands: the op has the bits of the single-threaded product, and sampled elements those of double within the bound. bf16 operands:
+ * the bits of the fp32 op on their values, and a bf16 result is those rounded once. */
+static void chunks_of(const struct set *s, const struct ft_kernels *o, int64_t m, int64_t n, int64_t k, int form)
+{
+    struct ft_kctx *ctx = context(2);
+    const bool ta = form == 2, tb = form == 1;
+    double *ea = doubles(m * k), *eb = doubles(n * k);
+    void *a = operand(FT_BF16, m * k, 51, 1, ea), *b = operand(FT_BF16, n * k, 52, 1, eb);
+    float *fa = calloc((size_t)(m * k), 4), *fb = calloc((size_t)(n * k), 4), *c = calloc((size_t)(m * n), 4),
+          *d = calloc((size_t)(m * n), 4);
+    uint16_t *h = calloc((size_t)(m * n), 2);
+    assert_true(fa && fb && c && d && h);
+    for (int64_t i = 0; i < m * k; i++) fa[i] = (float)ea[i];
+    for (int64_t i = 0; i < n * k; i++) fb[i] = (float)eb[i];
+    const int64_t lda = ta ? m : k, ldb = tb ? k : n;
+    struct ft_gemm g = {.m = m, .n = n, .ldc = n, .c = c, .n_terms = 1, .term = {{fa, fb, lda, ldb, k, ta, tb}}};
+    o->gemm(ctx, &g);
+    s->sgemm(ctx, ta, tb, m, n, k, 1, fa, lda, fb, ldb, false, d, n);
+    assert_memory_equal(c, d, (size_t)(m * n) * 4);
+    const double e = (double)(k + 3) * 0x1p-24;
+    for (uint64_t x = 0; x < 200; x++) {
+        const int64_t i = (int64_t)(ft_mix64(x) % (uint64_t)m), j = (int64_t)(ft_mix64(x + 999) % (uint64_t)n);
+        double sum = 0, size = 0;
+        for (int64_t t = 0; t < k; t++) {
+            const double p = ea[ta ? t * m + i : i * k + t] * eb[tb ? j * k + t : t * n + j];
+            sum += p;
+            size += fabs(p);
+        }
+        if (!(fabs((double)c[i * n + j] - sum) <= e / (1 - e) * size))
+            fail_msg("%s: (%lld,%lld)", s->name, (long long)i, (long long)j);
+    }
+    g.ab_type = FT_BF16;
+    g.term[0].a = a;
+    g.term[0].b = b;
+    g.c = d;
+    o->gemm(ctx, &g);
+    assert_memory_equal(c, d, (size_t)(m * n) * 4);
+    g.c_type = FT_BF16;
+    g.c = h;
+    o->gemm(ctx, &g);
+    for (int64_t i = 0; i < m * n; i++) assert_int_equal(h[i], ft_f32_to_bf16(c[i]));
+    ft_cpu_kctx_destroy(ctx);
+    free(ea);
+    free(eb);
+    free(a);
+    free(b);
+    free(fa);
+    free(fb);
+    free(c);
+    free(d);
+    free(h);
+}
+static void chunks_set(const struct set *s, const struct ft_kernels *o, struct ft_kctx *k)
+{
+    (void)k;
+    for (int form = 0; form < 3; form++) {
+        chunks_of(s, o, 40, 300, 9000, form); /* k in chunks */
+        chunks_of(s, o, 30, 5000, 900, form); /* columns in chunks */
+        chunks_of(s, o, 5, 1300, 4000, form); /* both; few rows */
+    }
+    chunks_of(s, o, 4000, 600, 70, 1); /* columns of a bf16 result in chunks */
+}
+static void chunks(void **state)
+{
+    (void)state;
+    each(chunks_set);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(values), cmocka_unit_test(bits), cmocka_unit_test(chain)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(values), cmocka_unit_test(bits), cmocka_unit_test(chunks),
+                                       cmocka_unit_test(chain)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
