@@ -2,6 +2,7 @@
 afterwards: status, summary, events, files, and what is left (process, socket, cgroup, file)."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 BIN = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else os.path.abspath("build/dev/bin")
 FTLAUNCH = os.path.join(BIN, "ftlaunch")
 failures = []
+folders = set()
 checks = 0
 
 
@@ -24,6 +26,9 @@ def check(what, ok, *more):
 
 
 def finish():
+    if not failures:  # what failed can be looked at
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
     print("%d checks, %d failed" % (checks, len(failures)), flush=True)
     sys.exit(1 if failures or not checks else 0)
 
@@ -69,6 +74,7 @@ class Run:
         Run.count += 1
         self.tag = "%d.%d" % (os.getpid(), Run.count)
         self.folder = folder or tempfile.mkdtemp(prefix="ftcase-")
+        folders.add(self.folder)
         self.before = set(os.listdir(self.folder))
         self.program = program
         self.environ = dict(os.environ, LT_TAG=self.tag, LT_SLEEP="301.%s" % self.tag.replace(".", ""))
