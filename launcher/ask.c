@@ -146,6 +146,8 @@ enum ft_code ft_ask_fttrain(const struct ft_question *q, struct ft_json **out, i
     for (size_t i = 0; i < sizeof q->more / sizeof *q->more && q->more[i]; i++) argv[n++] = q->more[i];
     for (size_t i = 0; i < q->n_files; i++) argv[n++] = q->files[i];
     for (size_t i = 0; i < q->n_sets; i++) {
+        /* [env] is the launcher's, and nothing of it may stand on a command line */
+        if (ft_str_starts(q->sets[i], "env.") || ft_str_starts(q->sets[i], "env ")) continue;
         argv[n++] = "--set";
         argv[n++] = q->sets[i];
     }

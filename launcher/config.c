@@ -32,6 +32,17 @@ bool ft_config_is_secret(const struct ft_launcher_config *c, const char *name)
     return false;
 }
 
+const char *ft_config_mask_set(const struct ft_launcher_config *c, const char *set, struct ft_arena *arena)
+{
+    const char *equal = strchr(set, '='), *dot = memchr(set, '.', equal ? (size_t)(equal - set) : 0);
+    if (!dot || !ft_ini_is_env(ft_arena_strndup(arena, set, (size_t)(dot - set)))) return set;
+    /* the name of [env RANGE] may hold dots too: every way to read it counts */
+    for (const char *d = dot; d; d = memchr(d + 1, '.', (size_t)(equal - d - 1)))
+        if (ft_config_is_secret(c, ft_arena_strndup(arena, d + 1, (size_t)(equal - d - 1))))
+            return ft_arena_printf(arena, "%.*s=***", (int)(equal - set), set);
+    return set;
+}
+
 const struct ft_launcher_config *ft_config_read(const struct ft_ini *ini, char *const *environ_, struct ft_arena *arena,
                                                 struct ft_faults *faults)
 {

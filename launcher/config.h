@@ -135,6 +135,8 @@ const struct ft_launcher_config *ft_config_read(const struct ft_ini *ini, char *
 struct ft_source ft_config_at(const struct ft_launcher_config *c, const char *section, const char *key);
 /* Names containing TOKEN KEY SECRET PASS CRED, and those of [launch] secrets. */
 bool ft_config_is_secret(const struct ft_launcher_config *c, const char *name);
+/* SECTION.KEY=VALUE of a --set as it may be shown: "***" for the value of a secret variable; else set itself. */
+const char *ft_config_mask_set(const struct ft_launcher_config *c, const char *set, struct ft_arena *arena);
 
 /* Text of a place for people: "job.ini:4:1", "--set", "default". */
 const char *ft_source_text(struct ft_source at, struct ft_arena *arena);

@@ -45,13 +45,28 @@ void ft_head_ranks_json(struct ft_jw *w, const char *key, const int *ranks, size
     ft_jw_end(w);
 }
 
+/* The launcher's own line; secrets that came with --set do not show. */
+static void write_command(const struct ft_head *h, struct ft_jw *w)
+{
+    bool own = true, value = false;
+    for (char **a = h->q->command; a && *a; a++) {
+        const char *word = *a;
+        if (own && value) word = ft_config_mask_set(h->config, word, h->arena);
+        else if (own && ft_str_starts(word, "--set="))
+            word = ft_arena_printf(h->arena, "--set=%s", ft_config_mask_set(h->config, word + 6, h->arena));
+        value = own && !value && !strcmp(*a, "--set");
+        own = own && (value || strcmp(*a, "--") != 0);
+        ft_jw_str(w, word);
+    }
+}
+
 void ft_head_record_start(struct ft_head *h)
 {
     struct ft_jw *w = ft_head_record(h, "run_start");
     ft_jw_kstr(w, "run", h->q->dir.id);
     ft_jw_key(w, "argv");
     ft_jw_array(w);
-    for (char **a = h->q->command; a && *a; a++) ft_jw_str(w, *a);
+    write_command(h, w);
     ft_jw_end(w);
     ft_jw_kstr(w, "version", FT_VERSION);
     ft_jw_kint(w, "ranks", h->plan->world);

@@ -135,6 +135,11 @@ const struct ft_plan *ft_plan_make(const struct ft_plan_request *q, struct ft_ar
     p->n_env = q->config->env.n;
     bool ok = check_size(q, p, faults);
     if (!ft_plan_choose_nodes(q, arena, faults, &nodes) || !place(q, &nodes, arena, faults, p) || !ok) return NULL;
+    if (q->config->launch.stdin_rank >= p->world) {
+        ft_faults_add(faults, FT_SEV_ERROR, ft_config_at(q->config, "launch", "stdin"), "launch", "stdin",
+                      "stdin = %lld, but the ranks are 0 to %d", (long long)q->config->launch.stdin_rank, p->world - 1);
+        return NULL;
+    }
     p->spares = nodes.spares;
     p->n_spares = nodes.n_spares;
     return p;

@@ -49,12 +49,17 @@ static void fill(struct choosing *x, struct ft_plan_node *node, const char *name
 }
 
 /* transport local without nodes: this machine. */
-static void one_node(struct choosing *x)
+static bool one_node(struct choosing *x)
 {
+    if (x->q->n_ranks > FT_MAX_SLOTS)
+        return bad(
+            x, "nodes", NULL, (struct ft_source){0}, NULL,
+            ft_arena_printf(x->arena, "%d ranks on this machine are too many: a node has 1..%d", x->q->n_ranks, FT_MAX_SLOTS));
     x->v = ft_arena_array(x->arena, 1, sizeof *x->v);
     x->n = 1;
     fill(x, &x->v[0], "localhost", NULL, x->q->n_ranks ? x->q->n_ranks : x->c->cluster.slots ? (int)x->c->cluster.slots : 1);
     x->v[0].from = "default";
+    return true;
 }
 
 static void configured(struct choosing *x)
@@ -125,8 +130,8 @@ static bool find_nodes(struct choosing *x)
     bool named = x->c->n_nodes > 0;
     switch ((enum ft_transport_choice)x->c->cluster.transport) {
     case FT_TRANSPORT_LOCAL:
-        if (!named) one_node(x);
-        else configured(x);
+        if (!named) return one_node(x);
+        configured(x);
         return true;
     case FT_TRANSPORT_SLURM:
         if (get(x, "SLURM_JOB_ID")) return allocated(x);

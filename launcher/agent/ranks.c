@@ -104,7 +104,7 @@ int ft_ranks_ready(struct ft_agent *a, struct ft_buf *why)
     struct ft_buf path = {0};
     int e = ft_proc_find(a->job.argv.data, workdir(a), env, &path);
     if (e)
-        ft_buf_addf(why, "program '%s': %s", path.data,
+        ft_buf_addf(why, "program '%s': %s", ft_buf_str(&path),
                     e == ENOENT && !strchr(a->job.argv.data, '/') ? "not found in PATH" : strerror(e));
     ft_buf_fini(&path);
     bool bound = e || bind_ranks(a, env, why);

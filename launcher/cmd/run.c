@@ -105,10 +105,6 @@ static bool resume(struct request *q)
     q->c.words = ft_xrealloc(q->c.words, 1, sizeof *q->c.words);
     q->c.words[0] = ft_xstrdup(ft_rundir_file(&q->dir, "job.ini", q->c.arena));
     q->c.n_words = 1;
-    struct ft_buf changed = {0};
-    for (size_t i = 0; i < q->c.n_sets; i++) ft_buf_addf(&changed, "%s--set %s", i ? " " : "", q->c.sets[i]);
-    q->changed = ft_arena_strdup(q->c.arena, ft_buf_str(&changed));
-    ft_buf_fini(&changed);
     return true;
 }
 
@@ -262,11 +258,23 @@ static const struct ft_plan *plan_without(struct request *q, const char *names)
     return NULL;
 }
 
+/* What --set changes in a run that goes on, for its events; secrets do not show. */
+static const char *changes(struct request *q)
+{
+    struct ft_buf b = {0};
+    for (size_t i = 0; i < q->c.n_sets; i++)
+        ft_buf_addf(&b, "%s--set %s", i ? " " : "", ft_config_mask_set(q->c.config, q->c.sets[i], q->c.arena));
+    const char *text = ft_arena_strdup(q->c.arena, ft_buf_str(&b));
+    ft_buf_fini(&b);
+    return text;
+}
+
 static int run(const struct ft_command *self, int argc, char **argv)
 {
     struct request q = {.command = argv};
     ft_cmd_begin(&q.c, self, argc, argv);
     if (!read_options(&q) || (q.continued && !resume(&q)) || !ft_cmd_read_job(&q.c)) return ft_cmd_end(&q.c);
+    if (q.continued) q.changed = changes(&q);
     const struct ft_plan *p = ft_cmd_make_plan(&q.c, q.n_ranks);
     if (p && q.fit) p = ft_cmd_fit(&q.c, p, q.n_ranks);
     if (p && p->is_fttrain) ask_fttrain(&q, p);
