@@ -27,6 +27,13 @@ void ft_fold_ranks(const int *ranks, size_t n, struct ft_buf *out)
     }
 }
 
+/* The deadline counts from the start of the run, everything else from the start of the attempt. */
+static double until_stop(const struct ft_head *h)
+{
+    int64_t from = h->job.stop == FT_STOP_DEADLINE ? h->job.begin_at : h->job.attempt_at;
+    return (double)(h->job.stop_at - from) / 1e9;
+}
+
 static double since_go(const struct ft_head *h, int64_t t) { return (double)(t - h->job.attempt_at) / 1e9; }
 
 static void add_duration(struct ft_buf *b, int64_t ns)
@@ -91,6 +98,7 @@ static void add_then(const struct ft_head *h, struct ft_buf *b, bool alone)
     for (int r = 0; r < h->job.c.n_ranks; r++) {
         const struct ft_job_rank *k = &h->job.ranks[r];
         if (k->state != FT_RANK_ENDED || !k->end.after_stop) continue;
+        if (k->ended_at < h->job.stop_at) continue; /* of the attempt before: stopped while waiting for the next */
         n++;
         if (k->ended_at > last) last = k->ended_at;
         if (k->end.signal == SIGKILL) cut[n_cut++] = r;
@@ -239,9 +247,9 @@ static const char *describe_stop(struct ft_head *h, struct ft_buf *b)
         ft_signal_text(h->job.stop_signal, b);
         break;
     case FT_STOP_REQUEST: ft_buf_adds(b, "stopped by ftlaunch stop"); break;
-    case FT_STOP_DEADLINE: ft_buf_addf(b, "the deadline of %.0f s passed", (double)h->job.c.deadline / 1e9); break;
+    case FT_STOP_DEADLINE: ft_buf_addf(b, "the deadline of %.10g s passed", (double)h->job.c.deadline / 1e9); break;
     case FT_STOP_HANG:
-        ft_buf_addf(b, "no progress for %.0f s: the run hangs at step %lld", (double)h->job.c.hang_timeout / 1e9,
+        ft_buf_addf(b, "no progress for %.10g s: the run hangs at step %lld", (double)h->job.c.hang_timeout / 1e9,
                     (long long)h->job.hang_step);
         break;
     case FT_STOP_NODE:
@@ -285,7 +293,7 @@ void ft_head_summary(struct ft_head *h)
     else if (rank) failure_block(h, ends, &v, &b);
     else {
         describe_stop(h, &b);
-        if (h->job.attempt_at) ft_buf_addf(&b, " after %.1f s", since_go(h, h->job.stop_at));
+        if (h->job.attempt_at) ft_buf_addf(&b, " after %.1f s", until_stop(h));
         ft_buf_addc(&b, '\n');
         add_then(h, &b, true);
     }

@@ -366,6 +366,10 @@ static void on_tick(struct ft_job *j, const struct ft_job_event *e, struct ft_jo
             if (e->t >= j->nodes[n].lost_at + FT_JOB_SWEEP_LIMIT) j->nodes[n].sweeping = false;
         check_stopped(j, e->t, out);
     }
+    if (j->state == FT_JOB_RESTARTING && j->c.deadline && e->t >= j->begin_at + j->c.deadline) {
+        refuse(j, FT_STOP_DEADLINE, 124, e->t, out);
+        return;
+    }
     if (j->state == FT_JOB_RESTARTING && e->t >= j->phase_limit) ft_job_begin_again(j, e->t, out);
 }
 
@@ -376,8 +380,11 @@ static void set_tick(struct ft_job *j)
     int64_t at = INT64_MAX;
     switch (j->state) {
     case FT_JOB_REACHING:
-    case FT_JOB_CHECKING:
-    case FT_JOB_RESTARTING: at = j->phase_limit; break;
+    case FT_JOB_CHECKING: at = j->phase_limit; break;
+    case FT_JOB_RESTARTING:
+        at = j->phase_limit;
+        if (j->c.deadline) at = sooner(at, j->begin_at + j->c.deadline);
+        break;
     case FT_JOB_RUNNING:
         if (j->c.deadline) at = j->begin_at + j->c.deadline;
         at = sooner(at, ft_job_hang_due(j));

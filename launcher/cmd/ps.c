@@ -84,10 +84,13 @@ static void print_table(const struct list *l)
     printf("%-40s %-12s %6s %6s %8s %10s\n", "RUN", "STATE", "RANKS", "NODES", "STEP", "SECONDS");
     for (size_t i = 0; i < l->n; i++) {
         const struct ft_run_info *r = &l->v[i];
-        char state[64], step[24];
+        char state[64], step[24], ranks[16], nodes[16];
         snprintf(state, sizeof state, r->alive || strcmp(r->state, "failed") != 0 ? "%s" : "%s %d", r->state, r->status);
         snprintf(step, sizeof step, "%lld", (long long)r->step);
-        printf("%-40s %-12s %6d %6d %8s %10.1f", r->dir.id, state, r->ranks, r->nodes, r->step < 0 ? "-" : step, r->seconds);
+        snprintf(ranks, sizeof ranks, "%d", r->ranks);
+        snprintf(nodes, sizeof nodes, "%d", r->nodes);
+        printf("%-40s %-12s %6s %6s %8s %10.1f", r->dir.id, state, r->ranks < 0 ? "-" : ranks, r->nodes < 0 ? "-" : nodes,
+               r->step < 0 ? "-" : step, r->seconds);
         if (r->host && !ft_str_eq(r->host, host)) printf("  on %s", r->host);
         putchar('\n');
     }

@@ -99,6 +99,7 @@ static bool resume(struct request *q)
     if (!c) c = take_program(q, &err);
     if (c) {
         ft_cmd_fail(&q->c, &err);
+        q->c.status = 2; /* nothing was started */
         return false;
     }
     q->attempt = info.last_attempt + 1;

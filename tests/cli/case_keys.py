@@ -29,6 +29,27 @@ check("[env] wins over interface", status == 0 and "=lo mine" in out, out, err)
 status, out, err = call("run", "-n", "1", "--", "")
 check("an empty program name", status == 127 and "program ''" in err, status, err)
 
+again = ["--set", "launch.restarts=5"]
+status, out, err = call("run", "-n", "2", *again, "--set", "launch.deadline=500ms", "--", "sh", "-c", "[ $RANK = 1 ] && exit 5; sleep 301")
+check("a deadline in the back-off", status == 124 and "the deadline of 0.5 s passed after 0." in err, status, err)
+check("no attempt after it", err.count("attempt 1 begins") == 1 and "ended after TERM" not in err, err)
+p = subprocess.Popen([FTLAUNCH, "run", "-n", "2", *again, "--", "sh", "-c", "[ $RANK = 1 ] && exit 5; sleep 301"], cwd=folder, stdin=subprocess.DEVNULL,
+                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+for line in p.stderr:
+    if "attempt 1 begins" in line:
+        p.send_signal(signal.SIGINT)
+        break
+err = p.stderr.read()
+check("INT in the back-off", p.wait(20) == 130 and "stopped by SIGINT" in err and "ended after TERM" not in err, p.returncode, err)
+
+broken = "x-20261201-000000-abcd"
+os.mkdir(os.path.join(runs, broken))
+status, out, err = call("run", "--continue", broken)
+check("an empty run folder goes nowhere", status == 2 and "plan.json" in err, status, err)
+status, out, err = call("ps")
+check("ps of it", [line.split() for line in out.splitlines() if broken in line] == [[broken, "died", "-", "-", "-", "0.0"]], out)
+os.rmdir(os.path.join(runs, broken))
+
 secret = "s3cr" + os.urandom(8).hex()
 with open(os.path.join(folder, "job.ini"), "w") as f:
     f.write("[cluster]\nname = sec\n[launch]\nsecrets = MINE\n")

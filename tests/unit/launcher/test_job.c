@@ -226,6 +226,8 @@ static const char *const scripts[][40] = {
      "2.1 exit 1 sig=15 after", "2.2 gone 0 -> bye finish:143"},
     {"INT during the back-off restarts=5", RISE, "2 exit 1 status=7 -> say_stop stop:30", "2.1 exit 0 sig=15 after",
      "2.2 gone 0 -> say_restart", "2.5 signal 2 -> bye finish:130"},
+    {"deadline during the back-off restarts=5 deadline=2", RISE, "1.5 exit 1 status=7 -> say_stop stop:30",
+     "1.6 exit 0 sig=15 after", "1.7 gone 0 -> say_restart", "1.9 tick", "2 tick -> bye finish:124"},
     {"a lost agent is reached again restarts=1", RISE, "2 lost 0 -> sweep:0 say_stop stop:30", "2.1 swept 0 -> say_restart",
      "4 tick -> reach:0", "4.1 up 0 -> address", "4.2 address -> prepare", "4.3 ready 0 -> go"},
 };
