@@ -29,21 +29,24 @@ bool ft_data_job_option(struct ft_data_job *j, int id, const char *value)
     return true;
 }
 
-/* seq_len = auto: 2048, or the model's limit when that is smaller. */
-static int64_t default_length(const char *model_dir)
+/* What config.json says of the data, as a run takes it: the key of prepared data and the faults are the same then. `limit`: of
+ * seq_len = auto, 2048 or the model's when that is smaller; `vocab`: rows of the embedding. 0 for what is not known. */
+static void read_config(const char *model_dir, int64_t *limit, int64_t *vocab)
 {
     struct ft_buf path = {0};
     struct ft_json *config = NULL;
     struct ft_err err = {0};
-    int64_t limit = 0;
+    *limit = *vocab = 0;
     ft_buf_addf(&path, "%s/config.json", model_dir);
     if (ft_is_file(path.data) && ft_json_read_file(path.data, FT_JSON_DUPLICATES, &config, &err) == FT_OK) {
-        limit = ft_json_int(ft_json_get(config, "max_position_embeddings"), 0);
-        if (!limit) limit = ft_json_int(ft_json_get(config, "n_positions"), 0);
+        *limit = ft_json_int(ft_json_get(config, "max_position_embeddings"), 0);
+        if (!*limit) *limit = ft_json_int(ft_json_get(config, "n_positions"), 0);
+        *vocab = ft_json_int(ft_json_get(config, "vocab_size"), 0);
     }
     ft_json_destroy(config);
     ft_buf_fini(&path);
-    return limit > 0 && limit < FT_SEQ_LEN_DEFAULT ? limit : FT_SEQ_LEN_DEFAULT;
+    if (*limit <= 0 || *limit > FT_SEQ_LEN_DEFAULT) *limit = FT_SEQ_LEN_DEFAULT;
+    if (*vocab < 0) *vocab = 0;
 }
 
 int ft_data_job_read(struct ft_data_job *j, const struct ft_command *self)
@@ -79,8 +82,9 @@ int ft_data_job_read(struct ft_data_job *j, const struct ft_command *self)
         return ft_cmd_usage(self, &err);
     }
     j->options.fields = &j->fields;
-    j->options.seq_len = j->fields.seq_len > 0 ? j->fields.seq_len
-                                               : default_length(j->options.model_dir ? j->options.model_dir : ".");
+    int64_t limit;
+    read_config(j->options.model_dir ? j->options.model_dir : ".", &limit, &j->options.vocab_rows);
+    j->options.seq_len = j->fields.seq_len > 0 ? j->fields.seq_len : limit;
     j->options.max_faults = j->verbose ? SIZE_MAX / 2 : 0;
     return -1;
 }

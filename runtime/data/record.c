@@ -190,13 +190,29 @@ static bool check_content(const struct reader *r, const char *list, size_t i, co
     return true;
 }
 
+/* "weight" 0 (1: as usual) and "train": false (true) leave a turn out. Any other value would be trained as if it were not there. */
+static bool read_switches(const struct reader *r, const char *list, size_t i, const struct ft_json *m, bool *off)
+{
+    struct turn_path p;
+    const struct ft_json *weight = ft_json_get(m, "weight"), *train = ft_json_get(m, "train");
+    const bool number = ft_json_is_number(weight);
+    const double w = number ? ft_json_real(weight, 1) : 1;
+    if (weight && !ft_json_is(weight, FT_JSON_NULL) && (!number || (w != 0 && w != 1)))
+        return bad(r, FT_KIND_WRONG_TYPE, turn_path(&p, list, i, "weight")->v, "%s[%zu].weight must be 0 or 1, this is %s", list, i,
+                   number ? "another number" : ft_json_type_name(weight));
+    if (train && !ft_json_is(train, FT_JSON_NULL) && !ft_json_is(train, FT_JSON_TRUE) && !ft_json_is(train, FT_JSON_FALSE))
+        return bad(r, FT_KIND_WRONG_TYPE, turn_path(&p, list, i, "train")->v, "%s[%zu].train must be true or false, this is %s",
+                   list, i, ft_json_type_name(train));
+    *off = w == 0 || ft_json_is(train, FT_JSON_FALSE);
+    return true;
+}
+
 static bool read_messages(const struct reader *r, const char *list, const struct ft_json *v, bool may_train)
 {
     static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
     struct turn_path p;
     for (size_t i = 0; i < ft_json_count(v); i++) {
-        const struct ft_json *m = ft_json_at(v, i), *role = ft_json_get(m, "role"), *weight = ft_json_get(m, "weight"),
-                             *train = ft_json_get(m, "train");
+        const struct ft_json *m = ft_json_at(v, i), *role = ft_json_get(m, "role");
         if (!ft_json_is(m, FT_JSON_OBJECT))
             return bad(r, FT_KIND_WRONG_TYPE, turn_path(&p, list, i, NULL)->v, "%s[%zu] must be an object, this is %s", list, i,
                        ft_json_type_name(m));
@@ -210,7 +226,8 @@ static bool read_messages(const struct reader *r, const char *list, const struct
                        "%s[%zu].role is '%s' (known: system, developer, user, assistant, tool)", list, i,
                        ft_json_is(role, FT_JSON_STRING) ? ft_json_str(role) : ft_json_type_name(role));
         if (!check_content(r, list, i, m, ft_json_str(role))) return false;
-        const bool off = (ft_json_is_number(weight) && ft_json_real(weight, 1) == 0) || ft_json_is(train, FT_JSON_FALSE);
+        bool off = false;
+        if (!read_switches(r, list, i, m, &off)) return false;
         add_message(r->c, clean_message(r->c, m), may_train && !off && ft_str_eq(ft_json_str(role), "assistant"));
     }
     return true;

@@ -86,17 +86,19 @@ enum ft_code ft_trainer_prepare(struct ft_trainer *t, struct ft_err *err)
     return read_weights(t, err);
 }
 
-/* The shortest samples of the first rows: two to four that fit a micro-batch together. */
+/* Two to four samples of the first rows. The beginning of a longer one will do: together they are no longer than one row, since the
+ * control, which has no borders, counts positions through all of them. */
 static size_t find_samples(const struct ft_trainer *t, struct ft_sample *out)
 {
     enum { ROWS = 64, LONGEST = 512 };
-    const int64_t n_rows = ft_dataset_n_rows(t->s->train), room = t->s->options.max_tokens / FT_SELFTEST_SAMPLES;
+    const int64_t n_rows = ft_dataset_n_rows(t->s->train), row = t->s->options.seq_len, micro = t->s->options.max_tokens;
+    const int64_t part = (row < micro ? row : micro) / FT_SELFTEST_SAMPLES, room = part < LONGEST ? part : LONGEST;
     size_t n = 0;
     for (int64_t i = 0; i < n_rows && i < ROWS; i++) {
         const struct ft_row r = ft_dataset_row(t->s->train, i);
         for (int64_t k = 0; n < FT_SELFTEST_SAMPLES && k < r.n_segments; k++) {
             const int64_t len = r.cu_seqlens[k + 1] - r.cu_seqlens[k];
-            if (len >= 2 && len <= LONGEST && len <= room) out[n++] = (struct ft_sample){r.ids + r.cu_seqlens[k], len};
+            if (len >= 2 && room >= 2) out[n++] = (struct ft_sample){r.ids + r.cu_seqlens[k], len < room ? len : room};
         }
     }
     return n;
@@ -113,7 +115,8 @@ enum ft_code ft_trainer_test_packing(struct ft_trainer *t, struct ft_err *err)
     const bool speaks = ft_trainer_speaks(t);
     if (n < 2) {
         if (speaks)
-            ft_log(FT_LOG_WARN, "packing", "not tested: fewer than two samples of the first rows fit a quarter of a micro-batch");
+            ft_log(FT_LOG_WARN, "packing",
+                   "not tested: fewer than two samples of two tokens in the first rows, or rows shorter than 8 tokens");
         return FT_OK;
     }
     enum ft_code code = ft_packing_selftest(t->model, samples, n, t->s->options.compute == FT_F32 ? 1e-5 : 2e-2, &r, err);

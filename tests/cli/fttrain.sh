@@ -169,6 +169,12 @@ expect 0 'resumed step 30' 'nothing left to train' "written to $tmp/out" -- "$f"
 expect 2 'async = yes is not built yet' -- "$f" check "$job" --set checkpoint.async=yes --set export.what=none
 expect 2 'every' 'neither a number of updates (500) nor a duration (30m)' -- "$f" check "$job" --set checkpoint.every=often --set export.what=none
 
+# packing is tested before the first update, with micro-batches of several rows too: its samples together are longer than one row
+mkdir "$tmp/packed" && cd "$tmp/packed" || exit 1
+expect 0 'step 2 of 2' -- "$f" "$job" --set data.packing=yes --set data.seq_len=12 --set train.micro_batch=4 --set train.steps=2 --set export.what=none
+grep -q '"samples":4.*"proves":true' "$tmp/packed/packing.json" || { echo "FAIL: packing was not tested"; bad=$((bad + 1)); }
+cd "$tmp" || exit 1
+
 # a checkpoint as a folder: the same as the export of the run
 expect 0 'step 30 written to' -- "$f" model export "$tmp" -o "$tmp/from_run"
 expect 0 'step 30 written to' -- "$f" model export "$tmp/checkpoints/step_00000030" -o "$tmp/from_checkpoint"

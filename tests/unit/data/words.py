@@ -89,6 +89,18 @@ with tempfile.TemporaryDirectory() as w:
             for t in ("assistant", "all")]
     need("damaged data are refused with the folder to remove", sorted(p.returncode for p in said) == [0, 2] and "remove the folder" in said[0].stderr + said[1].stderr)
     need("no folder named", "cache" in data("prepare", job, status=2).stderr)
+    # What `prepare` wrote is what a run reads: the same key.
+    open(f"{w}/two.jsonl", "w").write(lines([chat, {"messages": [{"role": "user", "content": "Ho"}, {"role": "assistant", "content": "No"}]}]))
+    small = [job, *(x for s in (f"data.train={w}/two.jsonl", "data.valid=", f"data.cache={w}/cache2", "model.precision=fp32", "train.steps=1", "train.global_batch=2", "export.what=none", f"checkpoint.dir={w}/ck") for x in ("--set", s))]
+    data("prepare", *small)
+    before = os.listdir(f"{w}/cache2")
+    p = subprocess.run([f"{BIN}/fttrain", *small], capture_output=True, text=True, timeout=120, cwd=w)
+    need(f"a run reads prepared data: {p.stderr[-500:]}", p.returncode == 0 and len(before) == 1 and os.listdir(f"{w}/cache2") == before)
+    open(f"{w}/ids.jsonl", "w").write('{"input_ids":[1,2,99999],"labels":[-100,2,99999]}\n')
+    need("an id that the model has not", "ids.jsonl:1:19: bad-id: input_ids[2] is 99999, the model has ids 0 to 4095" in data("check", *small, "--set", f"data.train={w}/ids.jsonl", "--set", "data.format=tokens", status=2).stderr)
+    for key, value in (("weight", 0.5), ("weight", "0"), ("weight", True), ("train", "false"), ("train", 0)):
+        open(f"{w}/turn.jsonl", "w").write(lines([{"messages": [chat["messages"][0], dict(chat["messages"][1], **{key: value})]}]))
+        need(f"{key} {value!r} is not trained as if it were not there", f"wrong-type: messages[1].{key} must be" in data("check", *small, "--set", f"data.train={w}/turn.jsonl", status=2).stderr)
     open(f"{w}/io.jsonl", "w").write('{"input":"Hi","output":"Yes \u00e9"}\n')
     data("prepare", job, "--set", f"data.train={w}/io.jsonl", "--write-jsonl", f"{w}/out.jsonl")
     need("records as messages", json.loads(open(f"{w}/out.jsonl").read()) == {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes \u00e9"}]})
