@@ -62,12 +62,15 @@ static void add_how(const struct ft_head *h, const struct ft_end_of *e, struct f
     }
     ft_buf_adds(b, "was ended by ");
     ft_signal_text(e->signal, b);
-    ft_buf_addf(b, " (%s)", sigdescr_np(e->signal) ? sigdescr_np(e->signal) : "signal");
+    if (sigdescr_np(e->signal)) ft_buf_addf(b, " (%s)", sigdescr_np(e->signal));
 }
 
 static void add_command(const struct ft_head *h, struct ft_buf *b)
 {
+    size_t from = b->n;
     for (char **a = h->q->argv; *a && b->n < 300; a++) ft_buf_addf(b, "%s%.200s", a == h->q->argv ? "" : " ", *a);
+    for (char *c = b->data + from; c < b->data + b->n; c++) /* one line, whatever the words hold */
+        if ((unsigned char)*c < 0x20 || *c == 0x7F) *c = *c == '\n' || *c == '\t' ? ' ' : '?';
 }
 
 /* The last lines of its stderr, each behind the indent; control bytes are not passed on. */

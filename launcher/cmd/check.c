@@ -1,10 +1,15 @@
 /* ftlaunch check: everything that can be found out before the start; all problems, not the first. At the head: the sections of the
  * launcher, the plan, and what fttrain says of its own (with everything when the head is the node, else its sections only). */
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/fd.h"
 #include "base/ini.h"
 #include "launcher/ask.h"
 #include "launcher/cmd/cmd.h"
+#include "launcher/proc.h"
 
 enum { OPT_N = 1 };
 static const struct ft_option options[] = {
@@ -37,6 +42,63 @@ static struct ft_json *ask_fttrain(struct ft_cmd *c, const struct ft_plan *plan)
     }
     ft_faults_add(&c->faults, FT_SEV_ERROR, (struct ft_source){0}, NULL, NULL, "%s", err.text);
     return answer;
+}
+
+/* PATH of the ranks: [env]'s, else the head's. NULL: none. */
+static const char *path_of_ranks(const struct ft_cmd *c, const struct ft_plan *p)
+{
+    size_t n;
+    const struct ft_env *env = ft_plan_node_env(p, &p->nodes[0], c->arena, &n);
+    const char *path = getenv("PATH");
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(env[i].name, "PATH")) path = env[i].value;
+    return path;
+}
+
+/* May the run folder be made? Asked of the first folder of its path that is there. */
+static const char *why_no_run_folder(const char *folder)
+{
+    struct ft_buf at = {0};
+    ft_expand_home(folder, &at);
+    while (at.n > 1 && access(at.data, F_OK) < 0 && errno == ENOENT) {
+        const char *slash = strrchr(at.data, '/');
+        if (!slash) {
+            ft_buf_clear(&at);
+            ft_buf_addc(&at, '.');
+        } else {
+            at.n = slash > at.data ? (size_t)(slash - at.data) : 1;
+            at.data[at.n] = 0;
+        }
+    }
+    const char *why = NULL;
+    if (access(at.data, F_OK) < 0) why = strerror(errno);
+    else if (!ft_is_dir(at.data)) why = strerror(ENOTDIR);
+    else if (access(at.data, W_OK | X_OK) < 0) why = strerror(errno);
+    ft_buf_fini(&at);
+    return why;
+}
+
+/* The head is the node: what its agent would refuse before the start. */
+static void check_here(struct ft_cmd *c, const struct ft_plan *p)
+{
+    const struct ft_launch_fields *l = &c->config->launch;
+    struct ft_buf found = {0};
+    char *env[2] = {NULL, NULL};
+    const char *path = path_of_ranks(c, p), *why = why_no_run_folder(l->run_dir);
+    if (path) env[0] = ft_arena_printf(c->arena, "PATH=%s", path);
+    if (why)
+        ft_faults_add(&c->faults, FT_SEV_ERROR, ft_config_at(c->config, "launch", "run_dir"), "launch", "run_dir",
+                      "cannot make the run folder in '%s': %s", l->run_dir, why);
+    if (l->workdir && !ft_is_dir(l->workdir)) {
+        ft_faults_add(&c->faults, FT_SEV_ERROR, ft_config_at(c->config, "launch", "workdir"), "launch", "workdir",
+                      "working directory '%s': %s", l->workdir, strerror(access(l->workdir, F_OK) < 0 ? errno : ENOTDIR));
+        return; /* the program may lie in it */
+    }
+    int e = p->n_argv ? ft_proc_find(p->argv[0], l->workdir, env, &found) : 0;
+    if (e)
+        ft_faults_add(&c->faults, FT_SEV_ERROR, (struct ft_source){0}, NULL, NULL, "program '%s': %s", ft_buf_str(&found),
+                      e == ENOENT && !strchr(p->argv[0], '/') ? "not found in PATH" : strerror(e));
+    ft_buf_fini(&found);
 }
 
 static void write_fault(struct ft_jw *w, const struct ft_fault *f)
@@ -104,6 +166,7 @@ static int run(const struct ft_command *self, int argc, char **argv)
     }
     const struct ft_plan *p = ft_cmd_load_job(&c) ? ft_cmd_make_plan(&c, n) : NULL;
     struct ft_json *answer = c.argv.n_rest ? NULL : ask_fttrain(&c, p);
+    if (p && p->config->cluster.transport == FT_TRANSPORT_LOCAL) check_here(&c, p);
     ft_ini_sort_faults(c.ini, &c.faults);
     if (c.json) print_json(&c, answer);
     else ft_cmd_print_faults(&c);

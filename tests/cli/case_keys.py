@@ -50,6 +50,20 @@ status, out, err = call("ps")
 check("ps of it", [line.split() for line in out.splitlines() if broken in line] == [[broken, "died", "-", "-", "-", "0.0"]], out)
 os.rmdir(os.path.join(runs, broken))
 
+with open(os.path.join(folder, "two.ini"), "w") as f:
+    f.write("[cluster]\nslots = 2\n")
+for what, sets, program, words in [
+        ("a program that is not there", [], "nonexistent-program", ["program 'nonexistent-program'", "not found in PATH"]),
+        ("a program that is none", [], "./two.ini", ["program './two.ini'", "Permission denied"]),
+        ("PATH of [env]", ["env.PATH=/nonexistent"], "true", ["program 'true'", "not found in PATH"]),
+        ("all of them", ["launch.workdir=/nonexistent", "launch.run_dir=two.ini/x"], "true", ["working directory '/nonexistent'", "'two.ini/x': Not a directory"])]:
+    status, out, err = call("check", "two.ini", *[w for s in sets for w in ("--set", s)], "--", program)
+    check("check finds " + what, status == 2 and all(w in err for w in words), status, out, err)
+status, out, err = call("check", "two.ini", "--set", "launch.run_dir=not/yet/there", "--set", "launch.workdir=runs", "--", "true")
+check("check of a job that runs", status == 0 and not os.path.exists(os.path.join(folder, "not")), status, err)
+status, out, err = call("run", "two.ini", "--", "sh", "-c", "exit 4\n\ttrue")
+check("one line for the command", "sh -c exit 4  true" in err, err)
+
 secret = "s3cr" + os.urandom(8).hex()
 with open(os.path.join(folder, "job.ini"), "w") as f:
     f.write("[cluster]\nname = sec\n[launch]\nsecrets = MINE\n")
