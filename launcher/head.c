@@ -129,6 +129,7 @@ static enum ft_code take_signals(struct ft_head *h, struct ft_err *err)
     struct sigaction hup;
     if (sigaction(SIGHUP, NULL, &hup) == 0 && hup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is a write error, said once */
     signal(SIGTTIN, SIG_IGN);
     signal(SIGTTOU, SIG_IGN);
     sigprocmask(SIG_BLOCK, &set, NULL);

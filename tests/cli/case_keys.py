@@ -64,6 +64,9 @@ check("check of a job that runs", status == 0 and not os.path.exists(os.path.joi
 status, out, err = call("run", "two.ini", "--", "sh", "-c", "exit 4\n\ttrue")
 check("one line for the command", "sh -c exit 4  true" in err, err)
 
+r = subprocess.run(["sh", "-c", 'ulimit -f 8; exec "$0" run -n 2 -- sh -c "head -c 100000 /dev/zero; kill -XFSZ \\$\\$"', FTLAUNCH], cwd=folder, capture_output=True, timeout=60)
+check("a limit on file sizes is no end", r.returncode == 128 + signal.SIGXFSZ and b"File too large" in r.stderr and b"SIGXFSZ" in r.stderr, r.returncode, r.stderr)
+
 secret = "s3cr" + os.urandom(8).hex()
 with open(os.path.join(folder, "job.ini"), "w") as f:
     f.write("[cluster]\nname = sec\n[launch]\nsecrets = MINE\n")
