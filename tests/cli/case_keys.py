@@ -3,6 +3,7 @@
 from launch_lib import *
 
 folder = tempfile.mkdtemp(prefix="ftcase-")
+folders.add(folder)
 runs = os.path.join(folder, "runs")
 
 
