@@ -117,6 +117,18 @@ static bool accepted(const struct ft_ckpt *c, const struct row *r)
     return false;
 }
 
+bool ft_ckpt_accepts(const char *name)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *r = &rows[i];
+        const size_t section = strcspn(r->key, ".");
+        if (r->rule != ACCEPT && r->rule != POSITION) continue;
+        if (!strcmp(name, r->key) || (r->other && !strcmp(name, r->other))) return true;
+        if (r->rule == POSITION && strlen(name) == section && !strncmp(name, r->key, section)) return true;
+    }
+    return false;
+}
+
 /* Every name that either side has. */
 static void compare_maths(const struct ft_json *now, const struct ft_json *then, struct ft_buf *must)
 {

@@ -107,6 +107,9 @@ struct ft_ckpt_options {
     void *self;
 };
 
+/* Whether `accept` may hold this name: a key that ft_ckpt_resume compares and that may differ, or a section ("data"). */
+bool ft_ckpt_accepts(const char *name);
+
 enum ft_code ft_ckpt_open(const struct ft_ckpt_options *o, struct ft_ckpt **out, struct ft_err *err) FT_MUST_CHECK;
 /* pieces cover what this rank owns. Damage under `auto` falls back to the next older one. FT_CONFIG: it does not fit this job; FT_DATA,
  * FT_IO: it is damaged. *fresh_position: data, seq_len or packing changed with `accept`: the caller starts a fresh epoch. */

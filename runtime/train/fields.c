@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "runtime/ckpt/ckpt.h"
 #include "runtime/train/schedule.h"
 
 #define N(rows) (sizeof(rows) / sizeof *(rows))
@@ -351,6 +352,14 @@ static bool check_every(const char *value, struct ft_buf *why)
     return false;
 }
 
+static bool check_accept(const char *value, struct ft_buf *why)
+{
+    if (ft_ckpt_accepts(value)) return true;
+    ft_buf_addf(why, "'%s' is no key that may differ from a checkpoint's (like train.lr, train.steps, data.seq_len or data)",
+                value);
+    return false;
+}
+
 #define AT(member) offsetof(struct ft_checkpoint_fields, member)
 static const struct ft_field checkpoint_rows[] = {
     {.name = "dir", .type = FT_F_PATH, .at = AT(dir), .help = "where checkpoints are written (RUN_DIR/checkpoints)"},
@@ -383,6 +392,7 @@ static const struct ft_field checkpoint_rows[] = {
      .type = FT_F_TEXT,
      .list = true,
      .at = AT(accept),
+     .check = check_accept,
      .help = "keys that may differ from the checkpoint's (train.lr, data, …)"},
 };
 #undef AT

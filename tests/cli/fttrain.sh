@@ -110,6 +110,9 @@ expect 2 'what = merged is not built yet' -- "$f" check "$job" --set export.what
 expect 2 'global_batch 10 is not a multiple of micro_batch' '2·4 = 8; nearest 8, 16' -- \
     "$f" check "$job" --set train.global_batch=10 --set train.micro_batch=2 --world 4
 
+expect 2 "'train.lrr' is no key that may differ from a checkpoint's" -- "$f" check "$job" --set checkpoint.accept=train.steps,train.lrr
+expect 0 -- "$f" check "$job" --set checkpoint.accept=train.steps,train.epochs,train.lr,data,data.train,data.template,model.precision
+
 # model folder and data
 expect 2 'config.json' 'No such file or directory' '[model] path' -- "$f" check "$job" --set model.path="$tmp/nosuch"
 expect 2 'No such file or directory' -- "$f" check "$job" --set data.train="$tmp/nosuch.jsonl"
