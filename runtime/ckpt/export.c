@@ -22,6 +22,7 @@ enum ft_code ft_export_check(const char *dir, struct ft_err *err)
         ft_fail(err, FT_CONFIG, "cannot export to '%s': it exists", dir);
         return ft_fix(err, "set [export] dir to a new folder, or remove this one");
     }
+    if (errno == ENOTDIR) return ft_fail(err, FT_IO, "cannot export to '%s': a part of this path is no folder", dir);
     struct ft_buf parent = {0};
     ft_buf_adds(&parent, dir);
     while (parent.n > 1 && parent.data[parent.n - 1] == '/') parent.data[--parent.n] = 0;

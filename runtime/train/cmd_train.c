@@ -50,13 +50,14 @@ static int exit_of(const struct rank *r, enum ft_code code, enum ft_train_end en
     return r->trainer && ft_trainer_step(r->trainer) > 0 ? FT_EXIT_FAILED : FT_EXIT_REFUSED;
 }
 
-/* The error of this rank, and a word to the others why it ends. */
+/* The error of this rank, and a word to the others why it ends. Every rank that knows the cause says it: the launcher shows the last
+ * words of the rank that ends first, and ends the others. */
 static int fail(struct rank *r, const struct ft_err *err, enum ft_train_end end)
 {
     const int status = exit_of(r, err->code, end);
     if (err->text[0] && status == FT_EXIT_PEER)
         fprintf(stderr, "fttrain: rank %d ends because a peer ended: %s\n", r->place.rank, err->text);
-    else if (err->text[0] && (end != FT_END_WATCH || r->place.rank == 0)) ft_err_print(stderr, "fttrain", err);
+    else if (err->text[0]) ft_err_print(stderr, "fttrain", err);
     if (r->comm && status != FT_EXIT_PEER) ft_comm_abort(r->comm, err->text[0] ? err->text : "refused");
     return status;
 }

@@ -62,6 +62,15 @@ open(f"{tmp}/bad.jsonl", "w").write('{"input_ids":[5,6,7],"labels":[5,6,7]}\n{"i
 r = run(p)
 check("jsonl", r, 2, ["bad.jsonl:2:", "json", "bad.jsonl:3:", "ids-labels-length", "bad.jsonl:4:", "bad-id", "9999"])
 
+p = job("under-a-file", export__dir=f"{tmp}/rows.jsonl/out")
+check("under-a-file", run(p), 2, [f"cannot export to '{tmp}/rows.jsonl/out'", "no folder"])
+
+# a run that diverges: whichever rank ends first, its last words are the cause
+p = job("diverged", train__lr="1e30", train__clip="0", train__steps="20", train__warmup="1")
+check("diverged", run(p), 3, ["is not finite at update", "micro-batch", "likely: a lower lr"])
+for log in sorted(f"{r}/{f}" for r, _, fs in os.walk(f"{tmp}/runs") if "/diverged-" in r for f in fs if f in ("0000.log", "0001.log")):
+    if "is not finite at update" not in open(log).read(): failed.append(f"diverged: {log} does not say why")
+
 # a rank of fttrain killed from outside while it trains: named, with its host and signal; status 137
 p = job("killed", train__steps="100000")
 pr = subprocess.Popen([f"{bin_}/ftlaunch", "run", p], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
