@@ -129,6 +129,17 @@ static enum ft_code read_weights(struct ft_dataset *d, const struct ft_list *l, 
     return sum > 0 ? FT_OK : ft_fail(err, FT_CONFIG, "[data] weights: all are 0");
 }
 
+/* Other weights are other rows: a position among them means something else. Once each is what a job without weights says. */
+static void add_weights(struct ft_dataset *d)
+{
+    bool once = true;
+    for (size_t f = 0; d->weights && f < d->l.n_files; f++) once = once && d->weights[f] == 1;
+    if (once) return;
+    const struct ft_hash128 h = ft_hash_chain((struct ft_hash128){d->l.facts.fingerprint_hi, d->l.facts.fingerprint_lo}, d->weights,
+                                              d->l.n_files * sizeof *d->weights);
+    d->l.facts.fingerprint_hi = h.hi, d->l.facts.fingerprint_lo = h.lo;
+}
+
 enum ft_code ft_dataset_open(const struct ft_dataset_options *o, enum ft_split split, struct ft_faults *faults,
                              struct ft_dataset **out, struct ft_err *err)
 {
@@ -151,13 +162,17 @@ enum ft_code ft_dataset_open(const struct ft_dataset_options *o, enum ft_split s
     d->cu = ft_xcalloc(l.samples.n + 1, sizeof *d->cu);
     for (size_t i = 0; i < l.samples.n; i++) d->lengths[i] = d->cu[i][1] = l.samples.v[i].n;
     pthread_mutex_init(&d->lock, NULL);
-    const enum ft_code weighed = split == FT_SPLIT_TRAIN ? read_weights(d, &o->fields->weights, err) : FT_OK;
+    enum ft_code weighed = split == FT_SPLIT_TRAIN ? read_weights(d, &o->fields->weights, err) : FT_OK;
+    if (weighed == FT_OK) {
+        add_weights(d);
+        set_rows(d, -1);
+        d->l.facts.rows = d->packs.n_packs;
+        if (d->weights && !d->packs.n_packs) weighed = ft_fail(err, FT_CONFIG, "[data] weights leave no row of train");
+    }
     if (weighed != FT_OK) {
         ft_dataset_close(d);
         return weighed;
     }
-    set_rows(d, -1);
-    d->l.facts.rows = d->packs.n_packs;
     *out = d;
     return FT_OK;
 }

@@ -169,6 +169,10 @@ lines=$(grep -c '"lr"' "$tmp/metrics.jsonl")
 expect 2 'it exists' -- "$f" "$job"
 rm -rf "$tmp/out"
 expect 0 'resumed step 30' 'nothing left to train' "written to $tmp/out" -- "$f" "$job"
+rm -rf "$tmp/out"
+expect 2 'data.train' 'cannot resume' -- "$f" "$job" --set data.weights=2
+expect 2 'weights leave no row' -- "$f" "$job" --set data.weights=0.01
+expect 0 'nothing left to train' -- "$f" "$job" --set data.weights=1
 expect 2 'async = yes is not built yet' -- "$f" check "$job" --set checkpoint.async=yes --set export.what=none
 expect 2 'every' 'neither a number of updates (500) nor a duration (30m)' -- "$f" check "$job" --set checkpoint.every=often --set export.what=none
 
