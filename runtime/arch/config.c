@@ -266,6 +266,8 @@ static enum ft_code check_unknown(const struct reader *r, const struct ft_arch_o
 
 /* ---- together ---- */
 
+enum { MAX_LAYERS = 65536 }; /* one table row per parameter and layer is kept in small memory, which never fails */
+
 static enum ft_code check_sizes(const struct reader *r, const struct ft_model_config *c)
 {
     if (c->H % c->K)
@@ -279,6 +281,8 @@ static enum ft_code check_sizes(const struct reader *r, const struct ft_model_co
                           (2.0 * (double)c->V + (double)c->max_positions + (double)c->L * (2 * q + 2 * kv + 3.0 * (double)c->f));
     if (params > 1e15 || q > 1e9) /* products of sizes stay far inside 64 bit */
         return ft_fail(r->err, FT_CONFIG, "'%s': these sizes make a model of %.3g parameters", r->path, params);
+    if (c->L > MAX_LAYERS)
+        return ft_fail(r->err, FT_CONFIG, "'%s': %lld layers, at most %d are taken", r->path, (long long)c->L, MAX_LAYERS);
     if (c->eps <= 0) return ft_fail(r->err, FT_CONFIG, "'%s': the epsilon of the norms is 0", r->path);
     return FT_OK;
 }

@@ -139,6 +139,9 @@ static void refusals(void **state)
     } cases[] = {
         {"[]", FT_CONFIG, "is not an object"},
         {"{}", FT_CONFIG, "has no model_type"},
+        {"{\"model_type\":\"llama\",\"hidden_size\":8,\"num_attention_heads\":2,\"num_hidden_layers\":1000000000,"
+         "\"intermediate_size\":8,\"vocab_size\":8}",
+         FT_CONFIG, "1000000000 layers, at most 65536"},
         {"{\"model_type\":\"gemma2\"}", FT_UNSUPPORTED,
          "model_type 'gemma2' is not in this build (built: gpt2, llama, mistral, qwen2, qwen3)"},
         {"{" LLAMA ",\"architectures\":[\"LlamaForSequenceClassification\"]}", FT_UNSUPPORTED,
