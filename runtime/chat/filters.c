@@ -94,7 +94,9 @@ static struct ft_jval to_json(struct ft_eval *e, struct ft_jval v, const struct 
 /* "a.b.0" of a value, as jinja2's make_attrgetter. */
 static struct ft_jval attribute(struct ft_eval *e, struct ft_jval v, struct ft_jval path, int line)
 {
-    if (path.type == FT_V_INT) return ft_get_item(e, v, path, line);
+    if (path.type == FT_V_NONE) return v;
+    if (path.type != FT_V_STRING) return ft_get_item(e, v, path, line);
+    if (path.n == 0) return ft_get_item(e, v, ft_v_str("", 0), line);
     for (size_t i = 0; i <= path.n && !e->failed;) {
         const char *dot = i < path.n ? memchr(path.u.s + i, '.', path.n - i) : NULL;
         const size_t n = dot ? (size_t)(dot - (path.u.s + i)) : path.n - i;

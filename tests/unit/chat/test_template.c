@@ -123,6 +123,10 @@ static void language(void **state)
         {"{{ n }}\n{# c #}\nz\n", "3\nz"},
         {"a\r\nb\rc", "a\nb\nc"},
         {"{{ d.items is mapping }}|{{ d['items'] }}|{{ d.items()|list }}", "False|7|[('items', 7)]"},
+        {"{{ [{'a': 1}, {'a': 2}]|map(attribute=none)|list }}", "[{'a': 1}, {'a': 2}]"}, /* attributes that are no text */
+        {"{{ ['xy', 'zu']|map(attribute=true)|list }}", "['y', 'u']"},
+        {"{{ [{'': 1}]|map(attribute='')|list }}{{ [[1, 2], [3, 4]]|map(attribute=1)|list }}", "[1][2, 4]"},
+        {"{{ [{'a': 1}]|selectattr('x' < 'y')|list }}{{ [{'a': 1}]|selectattr(['a', 'b', 'c'])|list }}", "[][]"},
         {"{% set x = 1 %}{% for i in l %}{% set x = 2 %}{% endfor %}{{ x }}", "1"},
         {"{% set x = 1 %}{% if n %}{% set x = 2 %}{% endif %}{{ x }}", "2"},
         {"{{ [none, true, 1, 1.5, 'a\\'b', {'k': (1,)}] }}", "[None, True, 1, 1.5, \"a'b\", {'k': (1,)}]"},
