@@ -24,7 +24,7 @@ struct ft_ssh_offer {
 struct ft_ssh_offers {
     struct ft_ssh_offer v[FT_SSH_MAX_OFFERS];
     size_t n;
-    const char *skipped; /* "/root/.ssh/id_rsa needs a passphrase and ssh-agent does not hold it; …"; "" */
+    const char *skipped; /* "~/.ssh/id_rsa needs a passphrase and ssh-agent does not hold it; …"; "" */
     bool passphrase;     /* a key was skipped for that */
 };
 
