@@ -51,7 +51,9 @@ name=$1 ip=$2 dir=%(dir)s
 mount --make-rprivate /
 hostname "$name"
 if [ "$name" != head ]; then
+  mkdir -p $dir/$name/tree && mount --bind %(tree)s $dir/$name/tree # the checkout stays where it is, below /tmp too
   mount -t tmpfs -o mode=1777 tmpfs /tmp
+  mkdir -p %(tree)s && mount --bind $dir/$name/tree %(tree)s
   mount -t tmpfs -o mode=0755 tmpfs /run; mkdir -p /run/sshd /run/lock
 fi
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
@@ -151,7 +153,8 @@ class Bed:
         with open(self.home + "/.ssh/known_hosts", "w") as f:
             f.write(known)
         with open(self.dir + "/init", "w") as f:
-            f.write(INIT % {"dir": self.dir, "sshd": SSHD, "sleep": SLEEP})
+            tree = os.path.realpath(os.environ["FT_SOURCE"])
+            f.write(INIT % {"dir": self.dir, "sshd": SSHD, "sleep": SLEEP, "tree": tree})
 
     def ns(self, name):
         return "%s.%s" % (self.tag, name)
