@@ -31,7 +31,7 @@ for name, victims in (("3b agent", [1]), ("3c keeper", [0]), ("3c both", [1, 0])
     pids = r.agent()
     check(name + ": found", bool(pids))
     for v in victims:
-        os.kill(pids[v], SIG.SIGKILL)
+        kill(pids[v])
     t = time.monotonic()
     r.wait(20)
     check(name + ": ended soon", time.monotonic() - t < (12 if len(victims) == 2 else 5))

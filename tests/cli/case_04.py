@@ -56,7 +56,7 @@ again = Run(["true"])
 check("4 keep: a later run", again.wait(20) == 0)
 check("4 keep: they still stay", len(r.mine()) == 4)
 for pid, _ in left:
-    os.kill(pid, SIG.SIGKILL)
+    kill(pid)
 until(lambda: not r.mine(), 2)
 r.check_clean("4 keep, after the test's own kill")
 finish()

@@ -197,6 +197,14 @@ def shell(text):
     return ["bash", "-c", text]
 
 
+def kill(pid):
+    """A process that was just seen may have ended by itself, above all when its neighbour was killed a moment ago."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
 def send(run, number):
     os.kill(run.p.pid, number)
 

@@ -46,6 +46,14 @@ def sh(*argv, **kw):
     return r.stdout.decode()
 
 
+def send(pid, number):
+    """A process that was just seen may have ended by itself, above all when its neighbour was killed a moment ago."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
 INIT = """
 name=$1 ip=$2 dir=%(dir)s
 mount --make-rprivate /
@@ -301,7 +309,7 @@ class Bed:
 
     def freeze(self, name, s=signal.SIGSTOP):
         for q in self.all_of(name):
-            os.kill(q, s)
+            send(q, s)
 
     def thaw(self, name):
         self.freeze(name, signal.SIGCONT)
@@ -324,11 +332,11 @@ class Bed:
                 out.append("%s %d %s" % (name, q, text))
         return out
 
-    def reap(self, text):
-        """Ends what ps shows with this text (never instead of checking)."""
-        for l in self.ps(*self.names):
+    def reap(self, text, *names):
+        """Kills what ps shows with this text on these nodes (all but the head; never instead of checking)."""
+        for l in self.ps(*(names or self.names)):
             if text in l:
-                os.kill(int(l.split()[1]), signal.SIGKILL)
+                send(int(l.split()[1]), signal.SIGKILL)
 
     def ps_within(self, seconds):
         """What is still there after at most so many seconds."""

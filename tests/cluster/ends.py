@@ -217,9 +217,7 @@ def reaching(bed, job):
     # agent and keeper killed together: the head reaches the node again and sweeps
     p = start(bed, job, "--", "sh", "-c", "setsid sleep 301 & exec sleep 301")
     wait_for(bed, 8, "sleep 301")
-    for l in bed.ps("node02"):
-        if "ftlaunch-agent" in l:
-            os.kill(int(l.split()[1]), signal.SIGKILL)
+    bed.reap("ftlaunch-agent", "node02")
     finish(p)
     c.eq(p.rc, 125, "agent and keeper killed", p)
     c.eq(bed.ps_within(10), [], "left behind after agent and keeper were killed")

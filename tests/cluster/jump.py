@@ -52,9 +52,7 @@ with Bed(6, sshd_more="LogLevel VERBOSE") as bed:
     # a bastion that is lost is one message
     p = ends_lib.start(bed, job, "--", "sleep", "301")
     ends_lib.wait_for(c, bed, 5, "sleep 301")
-    for l in bed.ps("node01"):
-        if "sshd: root" in l:
-            os.kill(int(l.split()[1]), 9)
+    bed.reap("sshd: root", "node01")
     ends_lib.finish(p)
     c.eq(p.rc, 125, "bastion lost", p)
     c.eq(p.err.count("every node behind it is lost with it"), 1, "said once", p)
