@@ -23,22 +23,32 @@ static int lines_of(const char *path)
     return n;
 }
 
-/* A process that watches the metrics and sends the signal; it ends by itself within 60 s. */
-static pid_t start_killer(const struct job *j)
+pid_t signal_start(const char *dir, int after_lines, int number, int kill_ms)
 {
     const pid_t target = getpid(), pid = fork();
     if (pid) return pid;
     char path[256];
-    (void)snprintf(path, sizeof path, "%s/metrics.jsonl", j->dir);
-    for (int i = 0; i < 30000 && lines_of(path) < j->term_after; i++) usleep(2000);
-    (void)kill(target, j->term_signal);
+    (void)snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    for (int i = 0; i < 30000 && lines_of(path) < after_lines; i++) usleep(2000);
+    (void)kill(target, number);
+    if (kill_ms) {
+        usleep((useconds_t)kill_ms * 1000);
+        (void)kill(target, SIGKILL);
+    }
     _exit(0);
+}
+
+void signal_end(pid_t pid)
+{
+    if (pid <= 0) return;
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
 }
 
 static int one_rank(const struct ft_place *place, void *arg)
 {
     const struct job *j = arg;
-    const pid_t killer = place->rank == 0 && j->term_after ? start_killer(j) : -1;
+    const pid_t killer = place->rank == 0 && j->term_after ? signal_start(j->dir, j->term_after, j->term_signal, 0) : -1;
     struct ft_place p = *place;
     char path[256], progress[256];
     (void)snprintf(path, sizeof path, "%s/job.ini", j->dir);
@@ -50,10 +60,7 @@ static int one_rank(const struct ft_place *place, void *arg)
     p.progress_fd = open(progress, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     const int status = ft_train_rank(&cli, &p);
     close(p.progress_fd);
-    if (killer > 0) {
-        (void)kill(killer, SIGKILL);
-        (void)waitpid(killer, NULL, 0);
-    }
+    signal_end(killer);
     return status;
 }
 

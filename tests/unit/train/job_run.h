@@ -29,6 +29,11 @@ struct result {
     int64_t n_weights;
 };
 
+/* A process beside this one that sends it the signal once metrics.jsonl in dir has so many lines, and with kill_ms > 0 SIGKILL so much
+ * later; it waits for 60 s at most. signal_end: it is no longer needed (-1 is fine). */
+pid_t signal_start(const char *dir, int after_lines, int number, int kill_ms);
+void signal_end(pid_t pid);
+
 /* Rows of very different lengths and masks: from one trained token to all of them. */
 void write_data(const char *path, int n_rows, uint32_t seed);
 /* A folder with train.jsonl (n_rows), valid.jsonl (7) and job.ini; more: lines of [train]. */

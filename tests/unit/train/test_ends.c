@@ -12,6 +12,7 @@
 #include "runtime/train/cli.h"
 #include "tests/unit/coll/ranks.h"
 #include "tests/unit/train/hf_case.h"
+#include "tests/unit/train/job_run.h"
 
 struct plan {
     char dir[128];
@@ -20,32 +21,6 @@ struct plan {
     const char *sets[4];
     size_t n_sets;
 };
-
-static int lines_of(const char *path)
-{
-    struct ft_buf b = {0};
-    int n = 0;
-    if (!ft_read_file(path, 1 << 24, &b, NULL))
-        for (size_t i = 0; i < b.n; i++) n += b.data[i] == '\n';
-    ft_buf_fini(&b);
-    return n;
-}
-
-/* A process that watches the metrics and sends the signal; it ends by itself within 60 s. */
-static pid_t start_killer(const struct plan *p)
-{
-    const pid_t target = getpid(), pid = fork();
-    if (pid) return pid;
-    char path[256];
-    (void)snprintf(path, sizeof path, "%s/metrics.jsonl", p->dir);
-    for (int i = 0; i < 6000 && lines_of(path) < p->after_lines; i++) usleep(10000);
-    (void)kill(target, p->signal);
-    if (p->kill_ms) {
-        usleep((useconds_t)p->kill_ms * 1000);
-        (void)kill(target, SIGKILL);
-    }
-    _exit(0);
-}
 
 static int one_rank(const struct ft_place *place, void *arg)
 {
@@ -62,13 +37,10 @@ static int one_rank(const struct ft_place *place, void *arg)
     memcpy(sets, j->sets, sizeof j->sets);
     size_t n = j->n_sets;
     if (place->rank == 1 && j->rank1_set) sets[n++] = j->rank1_set;
-    const pid_t killer = place->rank == j->victim ? start_killer(j) : -1;
+    const pid_t killer = place->rank == j->victim ? signal_start(j->dir, j->after_lines, j->signal, j->kill_ms) : -1;
     const struct ft_cli cli = {.words = words, .n_words = 1, .sets = sets, .n_sets = n, .quiet = true};
     const int status = ft_train_rank(&cli, &p);
-    if (killer > 0) {
-        (void)kill(killer, SIGKILL);
-        (void)waitpid(killer, NULL, 0);
-    }
+    signal_end(killer);
     return status;
 }
 
