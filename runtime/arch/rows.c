@@ -104,8 +104,10 @@ static struct ft_param make_row(const struct ft_model_config *c, enum ft_slot s,
             part = c->D;
             from = p->r * c->K / p->t * c->D;
             row.replica = p->r % (p->t / c->K) != 0;
+            row.partial = FT_PARTIAL_REPLICAS;
         }
     }
+    if ((s == FT_SLOT_Q_NORM || s == FT_SLOT_K_NORM) && p->t > 1) row.partial = FT_PARTIAL_TENSOR;
     const int64_t out_l = x.split == SPLIT_OUT ? part : x.out, in_l = x.split == SPLIT_IN ? part : x.in;
     const int64_t out_0 = x.split == SPLIT_OUT ? from : 0, in_0 = x.split == SPLIT_IN ? from : 0;
     const bool turned = c->conv1d && x.in && !x.vocab && s != FT_SLOT_POS; /* [in, out] */
@@ -144,7 +146,11 @@ const struct ft_param *ft_model_config_rows(const struct ft_model_config *c, int
     struct list l = {a, ft_arena_array(a, most, sizeof(struct ft_param)), ft_arena_array(a, most, sizeof(enum ft_slot)), 0};
     const struct ft_arch_name *at = names, *layer_begin, *layer_end;
     for (; !in_layer(at->slot); at++)
-        if (stage == 0 && has_slot(c, at->slot)) append(&l, make_row(c, at->slot, -1, &p), at->slot, at->format);
+        if (stage == 0 && has_slot(c, at->slot)) {
+            struct ft_param row = make_row(c, at->slot, -1, &p);
+            row.tied_copy = at->slot == FT_SLOT_EMBED && c->tied && pipeline > 1;
+            append(&l, row, at->slot, at->format);
+        }
     layer_begin = at;
     while (at->format && in_layer(at->slot)) at++;
     layer_end = at;
@@ -155,7 +161,7 @@ const struct ft_param *ft_model_config_rows(const struct ft_model_config *c, int
         if (stage == pipeline - 1 && has_slot(c, at->slot)) append(&l, make_row(c, at->slot, -1, &p), at->slot, at->format);
     if (c->tied && pipeline > 1 && stage == pipeline - 1) { /* the head's copy of the embedding */
         struct ft_param row = make_row(c, FT_SLOT_EMBED, -1, &p);
-        row.replica = true;
+        row.replica = row.tied_copy = true;
         append(&l, row, FT_SLOT_EMBED, names[0].format);
     }
     *n = l.n;

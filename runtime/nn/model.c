@@ -9,9 +9,9 @@
 
 static enum ft_code check_options(const struct ft_model_options *o, struct ft_err *err)
 {
-    if (o->tensor != 1 || o->pipeline != 1) {
-        ft_fail(err, FT_UNSUPPORTED, "tensor = %d, pipeline = %d: layouts above 1 are not in this build", o->tensor, o->pipeline);
-        return ft_fix(err, "set [parallel] tensor = 1 and pipeline = 1");
+    if (o->pipeline != 1) {
+        ft_fail(err, FT_UNSUPPORTED, "pipeline = %d: stages are not in this build", o->pipeline);
+        return ft_fix(err, "set [parallel] pipeline = 1");
     }
     if (o->compute != FT_F32 && o->compute != FT_BF16) return ft_fail(err, FT_UNSUPPORTED, "only fp32 and bf16 are computed with");
     if (o->max_tokens < 1 || o->max_tokens > INT32_MAX)

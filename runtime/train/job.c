@@ -100,13 +100,17 @@ static void check_built(const struct ft_job_config *j, struct ft_faults *faults)
     const struct {
         const char *key;
         long long value;
-    } ones[] = {
-        {"tensor", j->parallel.tensor}, {"pipeline", j->parallel.pipeline}, {"virtual_pipeline", j->parallel.virtual_pipeline}};
+    } ones[] = {{"pipeline", j->parallel.pipeline}, {"virtual_pipeline", j->parallel.virtual_pipeline}};
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
         if (ones[i].value <= 1) continue;
         ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, ones[i].key, "%s = %lld is not built yet", ones[i].key,
                      ones[i].value);
         ft_fault_fix(faults, "set %s = 1", ones[i].key);
+    }
+    if (j->parallel.tensor > 1 && j->export.what != FT_EXPORT_NONE) { /* rank 0 writes what it holds: with tensor ranks a part */
+        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_EXPORT, "what", "an export at tensor = %lld is not built yet",
+                     (long long)j->parallel.tensor);
+        ft_fault_fix(faults, "set [export] what = none, and export the last checkpoint: ftlaunch model export RUN -o DIR");
     }
     if (j->parallel.sequence) {
         ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "sequence", "sequence = yes is not built yet");

@@ -43,7 +43,7 @@ void ft_memory_write_json(const struct ft_memory *m, struct ft_jw *w)
 struct ft_buckets ft_memory_buckets(const struct ft_param *rows, size_t n, int data, int rank, struct ft_arena *arena)
 {
     struct ft_bucket_param *p = ft_arena_array(arena, n + 1, sizeof *p);
-    for (size_t i = 0; i < n; i++) p[i].n = ft_param_local(&rows[i]);
+    for (size_t i = 0; i < n; i++) p[i] = (struct ft_bucket_param){ft_param_local(&rows[i]), rows[i].tied_copy};
     return ft_buckets_make(p, n, data, rank, FT_BUCKET_LIMIT, arena);
 }
 

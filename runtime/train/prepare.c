@@ -39,6 +39,7 @@ static void wire(struct ft_trainer *t)
 {
     const struct ft_train_fields *f = &t->s->job->train;
     t->sync = (struct ft_gradsync){.buckets = &t->s->buckets,
+                                   .params = t->s->rows,
                                    .comm = t->o.comm,
                                    .weights = t->weights,
                                    .weight_type = t->s->options.compute,

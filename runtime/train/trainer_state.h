@@ -66,6 +66,9 @@ enum ft_code ft_trainer_evaluate(struct ft_trainer *t, bool *stop, bool *best, s
 /* The weights of the best evaluation come back from its checkpoint, when they are not the present ones. */
 enum ft_code ft_trainer_restore_best(struct ft_trainer *t, struct ft_err *err) FT_MUST_CHECK;
 
+/* All ranks of a tensor group compute the same loss: the first one counts in sums over the world. */
+static inline bool ft_trainer_counts(const struct ft_trainer *t) { return t->s->options.tensor_rank == 0; }
+
 static inline bool ft_trainer_speaks(const struct ft_trainer *t) { return ft_comm_rank(t->o.comm, FT_GROUP_WORLD) == 0; }
 
 #endif

@@ -44,6 +44,7 @@ static int open_one(const struct ft_place *place, int64_t limit, struct one *x)
     x->b = ft_buckets_make(sizes, 3, place->world, place->rank, limit, x->arena);
     const size_t n = (size_t)x->b.total, s = (size_t)x->b.state_total;
     x->g = (struct ft_gradsync){.buckets = &x->b,
+                                .params = small,
                                 .comm = x->comm,
                                 .weights = ft_arena_array(x->arena, n, sizeof(float)),
                                 .weight_type = FT_F32,
