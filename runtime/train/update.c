@@ -141,7 +141,8 @@ static enum ft_code check_invariants(struct ft_trainer *t, struct ft_err *err)
 /* The sums that every rank needs, in one reduction: loss, norm, whether somebody was asked to end and whether to save. */
 static enum ft_code reduce_scalars(struct ft_trainer *t, double ce, struct ft_update_done *u, struct ft_err *err)
 {
-    double sums[4] = {ft_trainer_counts(t) ? ce : 0, ft_optimizer_norm_sq(&t->optim), asked_to_end(t), ft_saving_wanted(t, t->k + 1)};
+    double sums[4] = {ft_trainer_counts(t) ? ce : 0, ft_optimizer_norm_sq(&t->optim), asked_to_end(t),
+                      ft_saving_wanted(t, t->k + 1)};
     double most[1] = {(double)(ft_memory_peak() - t->memory_before)};
     enum ft_code code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, sums, 4, FT_F64, FT_SUM, err);
     if (!code) code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, most, 1, FT_F64, FT_MAX, err);
