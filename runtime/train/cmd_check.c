@@ -95,6 +95,7 @@ static void write_facts(struct ft_jw *w, const struct ft_setup *s)
 static void look_deeper(struct ft_setup *s, const struct ft_place *place, struct ft_faults *faults)
 {
     ft_setup_model(s, faults);
+    if (!s->job->readable) return;
     ft_setup_weights(s, faults);
     ft_setup_data(s, faults);
     ft_setup_warn(s, faults);
@@ -126,9 +127,8 @@ static int check(const struct ft_cli *cli, struct ft_job_config *job, struct ft_
     struct ft_job_layout layout;
     struct ft_setup s;
     ft_job_layout(job, cli->world ? cli->world : place->world > 1 ? place->world : 0, &layout, faults);
-    if (!layout.accumulation) layout.mesh = ft_mesh_make(1, 1, 1, 1);
     ft_setup_init(&s, job, &layout, 0);
-    if (!cli->shallow && !faults->n_errors) look_deeper(&s, place, faults);
+    if (!cli->shallow) look_deeper(&s, place, faults);
     const bool bad = faults->n_errors > 0;
     if (cli->json) {
         struct ft_buf out = {0};

@@ -158,9 +158,8 @@ static int plan(const struct ft_cli *cli, struct ft_job_config *job, struct ft_f
     struct ft_setup s;
     struct ft_fit fit = {0};
     ft_job_layout(job, cli->world ? cli->world : place->world > 1 ? place->world : 0, &layout, faults);
-    if (!layout.accumulation) layout.mesh = ft_mesh_make(1, 1, 1, 1);
     ft_setup_init(&s, job, &layout, 0);
-    if (!faults->n_errors) ft_setup_model(&s, faults);
+    ft_setup_model(&s, faults);
     const bool fits = !s.has_model || !cli->fit || ft_setup_fit(&s, available(cli, place), &fit);
     if (fits && fit.changed) replan(&s, &fit, faults);
     if (!fits || (s.has_model && cli->memory)) ft_setup_check_memory(&s, available(cli, place), faults);

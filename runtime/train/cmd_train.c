@@ -194,7 +194,6 @@ static int train(struct rank *r)
 {
     struct ft_err err = {0};
     ft_job_layout(&r->job, r->place.world, &r->layout, &r->faults);
-    if (r->faults.n_errors) return refuse_faults(r);
     ft_setup_init(&r->setup, &r->job, &r->layout, r->place.rank);
     r->has_setup = true;
     ft_setup_model(&r->setup, &r->faults);
@@ -226,7 +225,7 @@ int ft_train_rank(const struct ft_cli *cli, const struct ft_place *place)
         ft_err_print(stderr, "fttrain", &err);
         status = FT_EXIT_REFUSED;
     } else {
-        status = r.faults.n_errors ? refuse_faults(&r) : train(&r);
+        status = train(&r);
     }
     cleanup(&r);
     return status;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "topology/sections.h"
+#include "topology/shard.h"
 
 static const struct {
     const struct ft_section *section;
@@ -137,51 +138,91 @@ void ft_job_read(struct ft_job_config *j, const char *const *files, size_t n_fil
     if (empty) return;
     if (j->train.method != FT_METHOD_FULL && !given(j, FT_JOB_TRAIN, "lr")) j->train.lr = 2e-4;
     if (!j->train.steps && !j->train.epochs) j->train.epochs = 1;
+    j->readable = faults->n_errors == before;
     check_built(j, faults);
-    if (faults->n_errors == before) check_pairs(j, faults); /* values that could not be read have no meaning together */
+    if (j->readable) check_pairs(j, faults); /* values that could not be read have no meaning together */
+}
+
+enum { MAX_RANKS = 1 << 20 };
+
+/* Data ranks of a world of t·p·d ranks; 0: there is no such number, said why. */
+static int64_t data_ranks(const struct ft_job_config *j, int world, int64_t tp, struct ft_faults *faults)
+{
+    const int64_t d = j->parallel.data;
+    if (world > 0 && world % tp) {
+        struct ft_buf works = {0};
+        ft_divisors(world, world, &works);
+        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "tensor", "world size %d is not divisible by tp·pp = %lld", world,
+                     (long long)tp);
+        ft_fault_fix(faults, "set tensor and pipeline so that their product is one of %s", ft_buf_str(&works));
+        ft_buf_fini(&works);
+        return 0;
+    }
+    if (world > 0 && d > 0 && d * tp != world) {
+        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "data",
+                     "data = %lld with tensor %lld and pipeline %lld makes %lld ranks, but there are %d", (long long)d,
+                     (long long)j->parallel.tensor, (long long)j->parallel.pipeline, (long long)(d * tp), world);
+        ft_fault_fix(faults, "set data = auto or %lld", (long long)(world / tp));
+        return 0;
+    }
+    if (world <= 0 && tp > MAX_RANKS / (d > 0 ? d : 1)) {
+        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "tensor",
+                     "tensor %lld, pipeline %lld and data %lld make more than %d ranks", (long long)j->parallel.tensor,
+                     (long long)j->parallel.pipeline, (long long)(d > 0 ? d : 1), MAX_RANKS);
+        return 0;
+    }
+    return d > 0 ? d : world > 0 ? world / tp : 1;
+}
+
+static void check_batch(const struct ft_job_config *j, struct ft_job_layout *out, struct ft_faults *faults)
+{
+    const struct ft_deal *d = &out->deal;
+    int64_t lower, upper;
+    if (ft_deal_ok(d, &lower, &upper)) {
+        out->accumulation = d->global_batch / (d->micro * d->data);
+        return;
+    }
+    const char *key = given(j, FT_JOB_TRAIN, "micro_batch") && !given(j, FT_JOB_TRAIN, "global_batch") ? "micro_batch"
+                                                                                                       : "global_batch";
+    char near[64];
+    if (lower) (void)snprintf(near, sizeof near, "%lld, %lld", (long long)lower, (long long)upper);
+    else (void)snprintf(near, sizeof near, "%lld", (long long)upper);
+    ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_TRAIN, key,
+                 "global_batch %lld is not a multiple of %lld·%lld = %lld; nearest %s (micro_batch·data)",
+                 (long long)d->global_batch, (long long)d->micro, (long long)d->data, (long long)(d->micro * d->data), near);
+    ft_fault_fix(faults, "set global_batch = %lld", (long long)(lower ? lower : upper));
+}
+
+/* Interleaved chunks go through the stages in groups of p micro-batches. */
+static void check_chunks(const struct ft_job_config *j, int64_t m, struct ft_faults *faults)
+{
+    const int64_t v = j->parallel.virtual_pipeline, p = j->parallel.pipeline, below = m / p * p;
+    if (v <= 1) return;
+    if (p == 1) {
+        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "virtual_pipeline", "virtual_pipeline = %lld needs pipeline > 1",
+                     (long long)v);
+    } else if (m % p) {
+        ft_job_fault(
+            j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "virtual_pipeline",
+            "virtual_pipeline = %lld: m = %lld micro-batches of an update are not a multiple of p = %lld stages; nearest m %s%lld",
+            (long long)v, (long long)m, (long long)p, below ? ft_arena_printf(faults->arena, "%lld, ", (long long)below) : "",
+            (long long)(below + p));
+        ft_fault_fix(faults, "set global_batch to micro_batch·data·m");
+    }
 }
 
 void ft_job_layout(const struct ft_job_config *j, int world, struct ft_job_layout *out, struct ft_faults *faults)
 {
     memset(out, 0, sizeof *out);
-    const int64_t t = j->parallel.tensor, p = j->parallel.pipeline;
-    int64_t d = j->parallel.data;
-    out->known = world > 0 || d > 0;
-    if (world > 0 && world % (t * p)) {
-        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "tensor", "world size %d is not divisible by tp·pp = %lld", world,
-                     (long long)(t * p));
-        return;
-    }
-    if (world > 0 && d > 0 && d * t * p != world) {
-        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "data",
-                     "data = %lld with tensor %lld and pipeline %lld makes %lld ranks, but there are %d", (long long)d,
-                     (long long)t, (long long)p, (long long)(d * t * p), world);
-        ft_fault_fix(faults, "set data = auto or %lld", (long long)(world / (t * p)));
-        return;
-    }
-    if (d <= 0) d = world > 0 ? world / (t * p) : 1;
-    out->mesh = ft_mesh_make((int)t, 1, (int)d, (int)p);
+    const int64_t t = j->parallel.tensor, p = j->parallel.pipeline, d = data_ranks(j, world, t * p, faults);
     struct ft_err err;
-    if (ft_mesh_parse_order(j->parallel.order, &out->mesh, &err)) {
+    out->known = world > 0 || j->parallel.data > 0;
+    out->mesh = ft_mesh_make((int)t, 1, d ? (int)d : 1, (int)p);
+    if (ft_mesh_parse_order(j->parallel.order, &out->mesh, &err))
         ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "order", "%s", err.text);
-        return;
-    }
-    out->deal = (struct ft_deal){.global_batch = j->train.global_batch, .micro = j->train.micro_batch, .data = d};
-    int64_t lower, upper;
-    if (!ft_deal_ok(&out->deal, &lower, &upper)) {
-        const char *key = given(j, FT_JOB_TRAIN, "micro_batch") && !given(j, FT_JOB_TRAIN, "global_batch") ? "micro_batch"
-                                                                                                           : "global_batch";
-        char near[64];
-        if (lower) (void)snprintf(near, sizeof near, "%lld, %lld", (long long)lower, (long long)upper);
-        else (void)snprintf(near, sizeof near, "%lld", (long long)upper);
-        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_TRAIN, key,
-                     "global_batch %lld is not a multiple of micro_batch·data = %lld·%lld = %lld; nearest %s",
-                     (long long)out->deal.global_batch, (long long)out->deal.micro, (long long)d, (long long)(out->deal.micro * d),
-                     near);
-        ft_fault_fix(faults, "set global_batch = %lld", (long long)(lower ? lower : upper));
-        return;
-    }
-    out->accumulation = out->deal.global_batch / (out->deal.micro * d);
+    out->deal = (struct ft_deal){.global_batch = j->train.global_batch, .micro = j->train.micro_batch, .data = d ? d : 1};
+    if (d) check_batch(j, out, faults);
+    check_chunks(j, out->accumulation, faults);
 }
 
 int64_t ft_job_seq_len(const struct ft_job_config *j, int64_t limit)

@@ -39,6 +39,7 @@ struct ft_job_config {
     struct ft_checkpoint_fields checkpoint;
     struct ft_export_fields export;
     struct ft_value *values[FT_JOB_N_PARTS]; /* one per field of the section */
+    bool readable;                           /* every value could be read: what the others lead to may be looked at too */
 };
 
 const struct ft_section *ft_job_section(enum ft_job_part part);
@@ -53,12 +54,13 @@ struct ft_value ft_job_value(const struct ft_job_config *j, enum ft_job_part par
 void ft_job_fault(const struct ft_job_config *j, struct ft_faults *faults, enum ft_severity sev, enum ft_job_part part,
                   const char *key, const char *fmt, ...) FT_PRINTF(6, 7);
 
-/* Mesh of `world` ranks (0: not known; then data = auto counts as 1) and whether the batch divides. */
+/* Mesh of `world` ranks (0: not known; then data = auto counts as 1) and whether the batch divides. All problems are recorded; the
+ * mesh has the job's tensor and pipeline whatever they are, so that the model can be held against them too. */
 struct ft_job_layout {
     struct ft_mesh mesh;
     struct ft_deal deal;
-    int64_t accumulation;
-    bool known; /* the number of ranks is */
+    int64_t accumulation; /* 0: the batch does not divide, or the ranks do not */
+    bool known;           /* the number of ranks is */
 };
 void ft_job_layout(const struct ft_job_config *j, int world, struct ft_job_layout *out, struct ft_faults *faults);
 

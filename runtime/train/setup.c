@@ -95,8 +95,11 @@ void ft_setup_model(struct ft_setup *s, struct ft_faults *faults)
         add_error(s, faults, FT_JOB_DATA, "seq_len", &err);
     else if (warning) ft_job_fault(s->job, faults, FT_SEV_WARNING, FT_JOB_DATA, "seq_len", "%s", warning);
     struct ft_buf why = {0};
-    if (ft_model_config_layout(&s->config, s->layout.mesh.size[FT_AXIS_TP], s->layout.mesh.size[FT_AXIS_PP], &why))
+    if (ft_model_config_layout(&s->config, s->layout.mesh.size[FT_AXIS_TP], 1, &why))
         add_lines(s, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "tensor", ft_buf_str(&why));
+    ft_buf_clear(&why);
+    if (ft_model_config_layout(&s->config, 1, s->layout.mesh.size[FT_AXIS_PP], &why))
+        add_lines(s, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "pipeline", ft_buf_str(&why));
     ft_buf_fini(&why);
     if (faults->n_errors > before) return;
     s->n_parameters = ft_model_config_params(&s->config);

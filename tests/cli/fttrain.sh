@@ -76,7 +76,7 @@ expect 0 '"family":"llama"' '"parameters":102480' '"trained_tokens":16' '"rows":
 expect 0 '"legal":true' '"data":2' '"rank":1' '"weights":' '"layers":[0,4]' -- "$f" plan --json "$job" --world 2
 expect 0 'a rank:' 'decay' -- "$f" plan "$job"
 expect 0 'global batch' -- env FT_JOB="$job" "$f" check
-expect 2 '"why":"global_batch 4 is not a multiple of micro_batch' '"legal":false' -- "$f" plan --json "$job" --world 3
+expect 2 '"why":"global_batch 4 is not a multiple of 1·3 = 3; nearest 3, 6' '"legal":false' -- "$f" plan --json "$job" --world 3
 
 # every fault in one run, each with its place and its remedy
 cat >"$tmp/bad.ini" <<EOF
@@ -110,7 +110,7 @@ expect 2 'precision = fp8 is not built yet' 'set precision = bf16' -- "$f" check
 expect 2 'device = cuda is not built yet' -- "$f" check "$job" --set train.device=cuda
 expect 2 'rank is not built yet' -- "$f" check "$job" --set lora.rank=8
 expect 2 'what = merged is not built yet' -- "$f" check "$job" --set export.what=merged
-expect 2 'global_batch 10 is not a multiple of micro_batch' '2·4 = 8; nearest 8, 16' -- \
+expect 2 'global_batch 10 is not a multiple of 2·4 = 8; nearest 8, 16' -- \
     "$f" check "$job" --set train.global_batch=10 --set train.micro_batch=2 --world 4
 
 expect 2 "'train.lrr' is no key that may differ from a checkpoint's" -- "$f" check "$job" --set checkpoint.accept=train.steps,train.lrr
