@@ -153,6 +153,16 @@ cat >"$tmp/only/config.json" <<EOF
 EOF
 expect 0 '8030261248 parameters' 'no weights in this folder' -- "$f" model info "$tmp/only"
 expect 2 'config.json' -- "$f" model info "$tmp/nosuch"
+
+# memory of a rank of several (runtime maths, section 16): 4,015,263,744 parameters x 9 bytes, 55,296 B a token and layer; what tensor ranks save
+eight="--set model.path=$tmp/only --set data.seq_len=4096 --set model.precision=bf16 --set train.global_batch=16 --set export.what=none"
+expect 0 'layout  tensor 2 × pipeline 1 × data 4' 'a rank with 4015263744 parameters:  weights 8.0 GB  gradients 16.1 GB  optimizer 12.0 GB  activations 7.3 GB' -- \
+    "$f" plan "$job" $eight --set parallel.tensor=2 --set model.recompute=selective --world 8
+expect 0 '{"rank":7,"parameters":4015263744,"bytes":' -- "$f" plan --json "$job" $eight --set parallel.tensor=2 --world 8
+expect 2 'tensor = 2, data = 2 on the same ranks (' '8 data ranks on more machines (' -- "$f" plan "$job" $eight --memory 50000000000 --world 4
+expect 2 'tensor = 2 on 2 ranks (' -- "$f" plan "$job" $eight --memory 50000000000 --world 1
+expect 0 'fit     changed: micro_batch = 1, recompute = full' -- \
+    "$f" plan "$job" $eight --set parallel.tensor=4 --set train.micro_batch=4 --world 4 --memory 40000000000 --fit
 expect 2 'wants info or export' -- "$f" model
 expect 2 'is not built yet' -- "$f" model merge a b
 expect 0 -- "$f" model export "$golden/llama" -o "$tmp/fp32" --dtype fp32
