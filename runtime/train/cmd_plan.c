@@ -2,6 +2,7 @@
 
 #include "runtime/train/cli.h"
 #include "runtime/train/setup.h"
+#include "topology/shard.h"
 
 extern char **environ;
 
@@ -80,8 +81,9 @@ static void write_plan(struct ft_jw *w, const struct ft_job_config *job, const s
         ft_jw_object(w);
         ft_jw_key(w, "layers");
         ft_jw_array(w);
-        ft_jw_int(w, s->config.L * i / p);
-        ft_jw_int(w, s->config.L * (i + 1) / p);
+        const struct ft_range layers = ft_layers_of(s->config.L, p, 1, i, 0);
+        ft_jw_int(w, layers.first);
+        ft_jw_int(w, layers.end);
         ft_jw_end(w);
         ft_jw_end(w);
     }

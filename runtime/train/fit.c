@@ -96,10 +96,7 @@ static bool more_tensor(const struct ft_setup *s, struct ft_settings *x)
 {
     const int t = x->tensor, d = x->data;
     for (int k = 2; (int64_t)k * t <= s->config.H; k++) {
-        struct ft_buf why = {0};
-        const bool fits = !ft_model_config_layout(&s->config, k * t, 1, &why);
-        ft_buf_fini(&why);
-        if (!fits) continue;
+        if (!ft_model_config_cuts(&s->config, k * t)) continue;
         x->tensor = k * t;
         x->data = d % k ? d : d / k;
         return true;
