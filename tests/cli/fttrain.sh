@@ -100,8 +100,7 @@ expect 2 'are both given' 'remove one of them' -- "$f" check "$job" --set train.
 expect 2 'patience = 2 without [data] valid' -- "$f" check "$job" --set eval.patience=2
 expect 2 'min_lr = 1 is larger than lr' -- "$f" check "$job" --set train.min_lr=1
 expect 2 'warmup' 'neither a number of updates (100) nor a share' -- "$f" check "$job" --set train.warmup=3x
-expect 2 'an export at tensor = 2 is not built yet' 'set [export] what = none' -- "$f" check "$job" --set parallel.tensor=2
-expect 0 'global batch 4 = micro 1' -- "$f" check "$job" --set parallel.tensor=2 --set export.what=none --world 2
+expect 0 'global batch 4 = micro 1' -- "$f" check "$job" --set parallel.tensor=2 --world 2
 expect 2 'sequence = yes is not built yet' 'set sequence = no' -- "$f" check "$job" --set parallel.sequence=yes
 expect 2 'virtual_pipeline = 2 is not built yet' -- "$f" check "$job" --set parallel.virtual_pipeline=2
 expect 2 'pipeline = 4 is not built yet' -- "$f" check "$job" --set parallel.pipeline=4
