@@ -86,9 +86,16 @@ def write_model(family, to, dropout):
             json.dump(config, f)
 
 
+def weights_of(folder):
+    out = {}
+    for path in sorted(glob.glob(folder + "/model*.safetensors")):
+        out.update(tensors(path))
+    return out
+
+
 class Run:
     """What a run left behind. why: it did not end well."""
-    why, losses, norms, weights, evals, saved = None, (), (), None, (), ()
+    why, losses, norms, weights, evals, saved, again = None, (), (), None, (), (), None
 
 
 def job_text(family, layout, at, sets, rows, T):
@@ -100,7 +107,7 @@ def job_text(family, layout, at, sets, rows, T):
             "model": {"path": at + "/model", "precision": "fp32"},
             "data": {"train": at + "/train.jsonl", "format": "tokens", "packing": "no", "shuffle": "no", "dedupe": "no", "seq_len": T},
             "train": {"steps": UPDATES, "global_batch": rows, "micro_batch": 1, "warmup": o["warmup"]}, "checkpoint": {"every": 0},
-            "export": {"what": "none"}}
+            "export": {"dir": at + "/out", "dtype": "fp32"}}
     keys["train"].update({k: o[k] for k in ("lr", "min_lr", "schedule", "weight_decay", "beta1", "beta2", "eps", "clip")})
     for k, v in sets.items():
         section, key = k.split(".")
@@ -144,14 +151,10 @@ def train(family, layout, frozen=(), dropout=0.0, updates_at_once=0, engine="tcp
     out.norms = [m["grad_norm"] for m in lines if "lr" in m]
     out.evals = [m["loss"] for m in lines if "eval" in m]
     out.saved = sorted(glob.glob(run + "/checkpoints/step_*"))
-    dtype = "base" if ("train.lr", "0") in frozen else "fp32"
-    r = subprocess.run([BIN + "/fttrain", "model", "export", run, "-o", at + "/out", "--dtype", dtype], capture_output=True, text=True, timeout=60)
-    if r.returncode:
-        out.why = "export: " + r.stderr.strip()[-400:]
-        return out
-    out.weights = {}
-    for path in sorted(glob.glob(at + "/out/*.safetensors")):
-        out.weights.update(tensors(path))
+    out.weights = weights_of(at + "/out")
+    if "export.dtype" in sets: # the same from the checkpoint
+        r = subprocess.run([BIN + "/fttrain", "model", "export", run, "-o", at + "/again", "--dtype", sets["export.dtype"]], capture_output=True, text=True, timeout=60)
+        out.again = weights_of(at + "/again")
     if "--keep" not in sys.argv and len(out.saved) < 2:
         shutil.rmtree(at)
         os.mkdir(at)
@@ -286,13 +289,12 @@ def untouched(engine):
             name = "%s %s untouched" % (family, "x".join(map(str, layout)))
             if (only and only not in name) or not_allowed(family, layout):
                 continue
-            run = train(family, layout, sets(train__lr="0", train__min_lr="0", train__steps="1"), engine=engine)
-            base = {}
-            for path in sorted(glob.glob("%s/%s/model*.safetensors" % (GOLDEN, family))):
-                base.update(tensors(path))
+            run = train(family, layout, sets(train__lr="0", train__min_lr="0", train__steps="1", export__dtype="base"), engine=engine)
+            base = weights_of("%s/%s" % (GOLDEN, family))
             if expect(name + ": ran", not run.why, run.why):
                 odd = [k for k in run.weights if run.weights[k] != base[k]]
                 expect(name, not odd and len(run.weights) > 20, odd[:4])
+                expect(name + ", from the checkpoint", run.again == run.weights)
 
 
 def full(engine):
