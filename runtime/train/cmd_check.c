@@ -74,9 +74,11 @@ static void write_facts(struct ft_jw *w, const struct ft_setup *s)
         ft_jw_end(w);
         ft_jw_key(w, "memory");
         ft_jw_object(w);
-        ft_jw_kint(w, "bytes", ft_memory_total(&s->memory));
+        const struct ft_settings x = ft_setup_settings(s);
+        const struct ft_memory worst = ft_setup_worst(s, &x);
+        ft_jw_kint(w, "bytes", ft_memory_total(&worst));
         ft_jw_key(w, "parts");
-        ft_memory_write_json(&s->memory, w);
+        ft_memory_write_json(&worst, w);
         ft_jw_end(w);
     }
     if (s->train) {

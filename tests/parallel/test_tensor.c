@@ -1,4 +1,4 @@
-/* A model on real tensor ranks against itself on one: which rows a rank holds (RT-06), cross-entropy over a vocabulary in parts (RT-07),
+/* Longer than most: one model in parts serves all these cases. A model on real tensor ranks against itself on one: which rows a rank holds (RT-06), cross-entropy over a vocabulary in parts (RT-07),
  * gradients, norms and replicas over five updates (RT-15). Every rank computes both and compares what it holds. */
 #include <math.h>
 #include <stdlib.h>
@@ -406,6 +406,40 @@ static void rt07_a_vocabulary_of_65535_on_four_ranks(void **state)
     ranks_all_ok(&r);
 }
 
+/* More tensor ranks never plan more, for any micro-batch and recompute mode (the logits of a chunk are of one size whatever t is). */
+static void a_plan_falls_with_tensor_ranks(void **state)
+{
+    (void)state;
+    static const char json[] = LLAMA(
+        "llama", "Llama",
+        "\"hidden_size\":512,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"intermediate_size\":1024,\"vocab_size\":50257",
+        "");
+    struct ft_arena *a = ft_arena_create();
+    struct ft_model_config c;
+    struct ft_err err;
+    assert_int_equal(ft_model_config_parse("test", json, strlen(json), a, &c, &err), FT_OK);
+    for (int recompute = 0; recompute < 3; recompute++)
+        for (int64_t T = 64; T <= 16384; T *= 4) {
+            int64_t before = INT64_MAX;
+            for (int t = 1; t <= 8; t *= 2) {
+                const struct ft_model_options o = {.config = &c,
+                                                   .tensor = t,
+                                                   .pipeline = 1,
+                                                   .compute = FT_BF16,
+                                                   .recompute = recompute,
+                                                   .max_tokens = T,
+                                                   .seq_len = 64};
+                const struct ft_model_memory m = ft_model_memory(&o);
+                const int64_t sum = m.activations + m.logits + m.buffers;
+                if (sum >= before)
+                    fail_msg("t %d, %lld tokens, recompute %d: %lld bytes, not less than %lld", t, (long long)T, recompute,
+                             (long long)sum, (long long)before);
+                before = sum;
+            }
+        }
+    ft_arena_destroy(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +448,7 @@ int main(void)
         cmocka_unit_test(rt07_known_losses_and_gradients),
         cmocka_unit_test(rt07_a_zero_head_loses_ln_V),
         cmocka_unit_test(rt07_a_vocabulary_of_65535_on_four_ranks),
+        cmocka_unit_test(a_plan_falls_with_tensor_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
