@@ -282,6 +282,33 @@ def bits(engine):
             same_bits(name + " resumed", again, first)
 
 
+def moved(engine):
+    """RT-03, RT-18: a run that is saved at one layout goes on at another, and another, as if nothing had happened; what a layout loads
+    it exports to the bit (a run at its last update has nothing to train and exports)."""
+    for family, precision, chain in (("gpt2", "fp32", ((4, 1, 2), (1, 2, 2), (2, 1, 1))), ("qwen3", "bf16", ((2, 1, 2), (4, 1, 1), (1, 1, 1))),
+                                     ("llama31", "fp32", ((1, 4, 1), (2, 2, 1), (2, 1, 2)))):
+        name = "%s %s moved %s" % (family, precision, " > ".join("x".join(map(str, layout)) for layout in chain))
+        if only and only not in name:
+            continue
+        why = [not_allowed(family, layout) for layout in chain if not_allowed(family, layout)]
+        if why:
+            skipped.append("%s: %s" % (name, why[0]))
+            continue
+        keys = sets(model__precision=precision, checkpoint__every="4", checkpoint__keep="0", export__dtype="fp32")
+        first = train(family, chain[0], keys, engine=engine)
+        second = train(family, chain[1], keys, engine=engine, resume=first.saved[0] if first.saved else "none")
+        third = train(family, chain[2], keys, engine=engine, resume=second.saved[0] if second.saved else "none")
+        if not expect(name + ": ran", not (first.why or second.why or third.why), first.why or second.why or third.why):
+            continue
+        expect(name + ": updates", [len(r.losses) for r in (first, second, third)] == [UPDATES, UPDATES - 4, UPDATES - 8])
+        third.losses, third.norms = first.losses[:4] + second.losses[:4] + third.losses, first.norms[:4] + second.norms[:4] + third.norms
+        same(name, third, train(family, (1, 1, 1), keys), TOL if precision == "fp32" else 1e-2, precision == "fp32")
+        for layout in chain[1:]:
+            loaded = train(family, layout, keys, engine=engine, resume=first.saved[-1])
+            if expect("%s: loads at %s" % (name, layout), not loaded.why, loaded.why):
+                expect("%s: exports at %s what was saved" % (name, layout), not loaded.losses and loaded.weights == first.weights == first.again)
+
+
 def untouched(engine):
     """RT-06: what is cut among ranks and written again is the file, bit for bit (a rate of 0 changes nothing)."""
     for family in FAMILIES:
@@ -321,6 +348,7 @@ try:
     (full if "--full" in sys.argv else dozen)(chosen)
     bits(chosen)
     untouched(chosen)
+    moved(chosen)
 finally:
     if "--keep" not in sys.argv:
         shutil.rmtree(work, ignore_errors=True)
