@@ -19,6 +19,7 @@ const char *ft_source_text(struct ft_source at, struct ft_arena *arena)
 {
     if (!at.file) return "default";
     if (!at.line) return ft_arena_strdup(arena, at.file);
+    if (!at.column) return ft_arena_printf(arena, "%s:%d", at.file, at.line);
     return ft_arena_printf(arena, "%s:%d:%d", at.file, at.line, at.column);
 }
 

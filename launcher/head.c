@@ -13,9 +13,10 @@
 #include "base/fd.h"
 #include "base/hash.h"
 
-#define GOODBYE_LIMIT  (3 * FT_SEC) /* BYE to the end of the agents */
-#define CONSOLE_STALL  (5 * FT_SEC) /* a reader that takes nothing while the run is being ended */
-#define CONSOLE_KILLED FT_SEC       /* the same after KILL */
+#define GOODBYE_LIMIT  (3 * FT_SEC)   /* BYE to the end of the agents */
+#define ASK_LIMIT      (120 * FT_SEC) /* fttrain check on a node */
+#define CONSOLE_STALL  (5 * FT_SEC)   /* a reader that takes nothing while the run is being ended */
+#define CONSOLE_KILLED FT_SEC         /* the same after KILL */
 #define CREDIT_NODE    (1024 * 1024)
 #define CREDIT_ALL     (64 * 1024 * 1024)
 #define CREDIT_LEAST   (64 * 1024)
@@ -28,6 +29,10 @@ void ft_head_event(struct ft_head *h, struct ft_job_event e)
 {
     if (h->finished) return;
     e.t = ft_head_now();
+    if (h->check) {
+        ft_head_check_event(h, &e);
+        return;
+    }
     ft_job_step(&h->job, &e, &h->actions);
     if (h->acting) return;
     h->acting = true;
@@ -190,15 +195,22 @@ static void make_job(struct ft_head *h)
 {
     const struct ft_plan *p = h->plan;
     const struct ft_launch_fields *l = &h->config->launch;
-    h->rank_node = ft_arena_array(h->arena, (size_t)p->world, sizeof *h->rank_node);
-    for (int r = 0; r < p->world; r++) h->rank_node[r] = p->ranks[r].node;
+    h->n_nodes = (int)(p->n_nodes + p->n_spares);
+    h->nodes = ft_xcalloc((size_t)h->n_nodes, sizeof *h->nodes);
+    for (int n = 0; n < h->n_nodes; n++) {
+        const struct ft_plan_node *conf = n < (int)p->n_nodes ? &p->nodes[n] : &p->spares[n - (int)p->n_nodes];
+        h->nodes[n] = (struct ft_head_node){.index = n, .name = conf->name, .conf = conf, .seat = -1};
+    }
+    ft_head_seat_first(h);
     uint64_t seed;
     memcpy(&seed, h->secret, sizeof seed);
-    struct ft_job_config c = {.n_nodes = (int)p->n_nodes,
+    struct ft_job_config c = {.n_nodes = h->n_nodes,
+                              .n_seats = (int)p->n_nodes,
                               .n_ranks = p->world,
                               .rank_node = h->rank_node,
                               .grace = l->grace,
                               .reach_timeout = h->config->ssh.timeout + FT_SEC, /* the transport's own deadline comes first */
+                              .ready_timeout = h->config->ssh.timeout + FT_SEC + (p->is_fttrain ? ASK_LIMIT : 0),
                               .hang_timeout = l->hang_timeout,
                               .restarts = (int)l->restarts,
                               .restart_window = l->restart_window,
@@ -209,9 +221,7 @@ static void make_job(struct ft_head *h)
                               .seed = seed};
     ft_job_init(&h->job, &c);
     h->ranks = ft_xcalloc((size_t)p->world, sizeof *h->ranks);
-    h->nodes = ft_xcalloc(p->n_nodes, sizeof *h->nodes);
-    for (size_t n = 0; n < p->n_nodes; n++) h->nodes[n] = (struct ft_head_node){.index = (int)n, .name = p->nodes[n].name};
-    h->credit = CREDIT_ALL / p->n_nodes < CREDIT_NODE ? CREDIT_ALL / p->n_nodes : CREDIT_NODE;
+    h->credit = CREDIT_ALL / (unsigned)h->n_nodes < CREDIT_NODE ? CREDIT_ALL / (unsigned)h->n_nodes : CREDIT_NODE;
     if (h->credit < CREDIT_LEAST) h->credit = CREDIT_LEAST;
     h->beat_ns = l->heartbeat > 0 ? l->heartbeat : 2 * FT_SEC;
 }
@@ -223,10 +233,10 @@ static void make_output(struct ft_head *h)
     h->mux.console = &h->console;
     h->mux.show = output == FT_OUTPUT_BOTH || output == FT_OUTPUT_PREFIX;
     h->mux.drop = h->config->launch.slow_output == FT_SLOW_DROP;
-    h->mux.folder = output == FT_OUTPUT_PREFIX ? NULL : ft_rundir_file(&h->q->dir, "ranks", h->arena);
+    h->mux.folder = h->check || output == FT_OUTPUT_PREFIX ? NULL : ft_rundir_file(&h->q->dir, "ranks", h->arena);
     h->quiet = output == FT_OUTPUT_QUIET || h->q->verbose < 0;
     ft_mux_open(&h->mux, h->plan->world);
-    for (int r = 0; r < h->plan->world; r++) h->mux.ranks[r].node = h->plan->nodes[h->rank_node[r]].name;
+    for (int r = 0; r < h->plan->world; r++) h->mux.ranks[r].node = h->nodes[h->rank_node[r]].name;
     struct rlimit lim;
     if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < lim.rlim_max) {
         lim.rlim_cur = lim.rlim_max;
@@ -245,12 +255,22 @@ static enum ft_code write_nonce(struct ft_head *h, struct ft_err *err)
 
 static enum ft_code begin(struct ft_head *h, struct ft_err *err)
 {
-    enum ft_code c = ft_events_open(&h->events, ft_rundir_file(&h->q->dir, "events.jsonl", h->arena), h->q->attempt, err);
+    enum ft_code c = FT_OK;
+    if (!h->check) c = ft_events_open(&h->events, ft_rundir_file(&h->q->dir, "events.jsonl", h->arena), h->q->attempt, err);
     if (!c) c = take_signals(h, err);
     if (!c) c = ft_transport_find(h->plan->transport, &h->ops, err);
-    struct ft_transport_request q = {.plan = h->plan, .loop = &h->loop, .user = ft_head_user(h), .program_dir = h->q->program_dir};
+    const struct ft_plan_node **nodes = ft_arena_array(h->arena, (size_t)h->n_nodes, sizeof *nodes);
+    for (int n = 0; n < h->n_nodes; n++) nodes[n] = h->nodes[n].conf;
+    struct ft_transport_request q = {.config = h->config,
+                                     .nodes = nodes,
+                                     .n_nodes = (size_t)h->n_nodes,
+                                     .loop = &h->loop,
+                                     .user = ft_head_user(h),
+                                     .explain = h->check && h->q->verbose > 0,
+                                     .program_dir = h->q->program_dir};
     if (!c) c = h->ops->open(&q, &h->transport, err);
-    if (!c && !h->ops->same_machine) c = write_nonce(h, err);
+    if (c || h->check) return c;
+    if (!h->ops->same_machine) c = write_nonce(h, err);
     if (c) return c;
     if (!h->ops->same_machine) ft_head_open_ctl(h); /* else: once the agent knows the socket, which it removes when we are killed */
     return FT_OK;
@@ -284,10 +304,15 @@ static void destroy(struct ft_head *h)
     ft_ctl_close(&h->ctl);
     if (h->ops && h->transport) h->ops->close(h->transport);
     ft_head_meet_end(h);
+    ft_head_seating_end(h);
+    ft_head_ask_end(h);
+    free(h->why_no_seats);
+    ft_check_destroy(h->check);
     if (h->folder_nonce[0]) unlink(ft_rundir_file(&h->q->dir, ".head", h->arena));
-    for (size_t n = 0; n < h->plan->n_nodes; n++) {
+    for (int n = 0; n < h->n_nodes; n++) {
         ft_wire_fini(&h->nodes[n].wire);
         free(h->nodes[n].fail_reason);
+        ft_head_drop_facts(&h->nodes[n]);
     }
     for (int r = 0; r < h->plan->world; r++) {
         free(h->ranks[r].last);
@@ -304,7 +329,35 @@ static void destroy(struct ft_head *h)
     ft_loop_fini(&h->loop);
 }
 
-int ft_head_run(const struct ft_head_request *q, struct ft_head_missing *missing, struct ft_arena *arena)
+int ft_head_check(const struct ft_head_request *q, struct ft_faults *faults, struct ft_buf *facts, struct ft_buf *text,
+                  struct ft_arena *arena)
+{
+    struct ft_head h = {
+        .q = q, .plan = q->plan, .config = q->plan->config, .arena = arena, .start_at = ft_head_now(), .signal_fd = -1};
+    struct ft_err err = {.code = FT_OK};
+    h.events.fd = h.ctl.fd = -1;
+    make_secrets(&h);
+    make_job(&h);
+    h.check = ft_check_create(faults, h.n_nodes);
+    make_output(&h);
+    if (begin(&h, &err)) {
+        ft_faults_add(faults, FT_SEV_ERROR, (struct ft_source){0}, NULL, NULL, "%s%s%s", err.text,
+                      err.where[0] ? "\n  where: " : "", err.where);
+        if (err.fix[0]) ft_fault_fix(faults, "%s", err.fix);
+    } else {
+        on_beat(&h, ft_head_now());
+        ft_head_check_start(&h);
+        while (!h.finished && ft_loop_once(&h.loop, INT64_MAX)) {}
+        say_goodbye(&h);
+        ft_head_check_report(&h, facts, text);
+    }
+    drain_console(&h);
+    const int status = h.status;
+    destroy(&h);
+    return status;
+}
+
+int ft_head_run(const struct ft_head_request *q, struct ft_arena *arena)
 {
     struct ft_head h = {
         .q = q, .plan = q->plan, .config = q->plan->config, .arena = arena, .start_at = ft_head_now(), .signal_fd = -1};
@@ -319,8 +372,7 @@ int ft_head_run(const struct ft_head_request *q, struct ft_head_missing *missing
         destroy(&h);
         return 2; /* nothing was started */
     }
-    if (q->replanned) ft_head_record_replan(&h);
-    else ft_head_record_start(&h);
+    ft_head_record_start(&h);
     on_beat(&h, ft_head_now());
     on_console_time(&h, ft_head_now());
     if (h.console.tty[1] && !h.quiet) on_progress_time(&h, ft_head_now());
@@ -331,8 +383,7 @@ int ft_head_run(const struct ft_head_request *q, struct ft_head_missing *missing
     ft_head_clear_progress(&h);
     say_goodbye(&h);
     drain_console(&h);
-    if (missing && ft_head_may_replan(&h)) missing->names = ft_head_say_missing(&h);
-    else ft_head_summary(&h);
+    ft_head_summary(&h);
     int status = h.status;
     destroy(&h);
     return status;

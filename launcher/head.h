@@ -5,6 +5,9 @@
  *   head_link.c   streams: frames of the agents, heartbeats, clocks, credit
  *   head_job.c    what is sent: JOB, GO, STOP …; the machine's actions
  *   head_meet.c   where the ranks meet
+ *   head_seats.c  which node has which ranks: spares, fewer nodes, nodes that come back
+ *   head_ask.c    questions to fttrain on a node
+ *   head_check.c  ftlaunch check: the same agents, nothing started
  *   head_say.c    what people and events.jsonl are told
  *   head_end.c    the failure block and the last lines
  *   head_input.c  stdin of ranks
@@ -26,22 +29,28 @@ struct ft_head_request {
     const struct ft_plan *plan;
     char **argv; /* of the ranks, resolved; NULL terminated */
     struct ft_rundir dir;
-    int attempt;           /* FT_RESTART of the first attempt */
-    const char *continued; /* what changed (--set …), for run_start; NULL: a new run */
-    char **command;        /* ftlaunch's own command line, for run_start */
-    int verbose;           /* -1 -q, 0, 1 -v, 2 -vv */
+    int attempt;                            /* FT_RESTART of the first attempt */
+    const char *continued;                  /* what changed (--set …), for run_start; NULL: a new run */
+    char **command;                         /* ftlaunch's own command line, for run_start */
+    const struct ft_plan_request *planning; /* how the plan was made, for other ones of the same job */
+    const struct ft_json *facts;            /* of `fttrain check` at the head; NULL: none */
+    /* Keeps another plan of the same run in its folder. */
+    enum ft_code (*keep_plan)(void *self, const struct ft_plan *plan, struct ft_err *err);
+    void *self;
+    int verbose; /* -1 -q, 0, 1 -v, 2 -vv */
     bool color;
     const char *program_dir;
-    const char *replanned; /* why this plan replaces another one of the same run; NULL: it does not */
-};
-/* Enough of the nodes were reached (min_nodes, data = auto): the run is to be planned again without these. */
-struct ft_head_missing {
-    const char *names; /* "gpu03,gpu07", in the arena; NULL: no */
 };
 
 /* Runs the job to its end. Returns the exit status; everything has been said. */
-/* missing: may be NULL; when it is set on return the status is not the run's, which goes on with the next plan. */
-int ft_head_run(const struct ft_head_request *q, struct ft_head_missing *missing, struct ft_arena *arena);
+int ft_head_run(const struct ft_head_request *q, struct ft_arena *arena);
+
+/* ftlaunch check: every node is reached and made ready, ranks could meet, fttrain is asked on one node of each kind; no folder, no
+ * rank, nothing left. Everything that is wrong goes to faults. *facts: "nodes":[{"name":…, "facts":{…}}] and "differ":[…] as the
+ * members of an object; *text: lines for people (the caller frees both). */
+/* 0, or 128+N when signal N ended it. */
+int ft_head_check(const struct ft_head_request *q, struct ft_faults *faults, struct ft_buf *facts, struct ft_buf *text,
+                  struct ft_arena *arena);
 
 /* ---- between the files of the head ---- */
 
@@ -50,11 +59,21 @@ struct ft_clock_sample {
 };
 enum { FT_CLOCK_SAMPLES = 16 };
 
+struct ft_head_fact {
+    char *name, *value; /* heap */
+};
+
+/* A node that the run may use: those of the first plan, then its spares. */
 struct ft_head_node {
     int index;
     const char *name;
+    const struct ft_plan_node *conf; /* as first planned */
+    int seat;                        /* its place among the nodes of the plan in force; -1: it waits */
+    struct ft_head_fact *facts;
+    size_t n_facts, facts_cap;
+    bool asked; /* fttrain is asked here before it is ready */
     struct ft_wire wire;
-    bool open, greeted, sweeping, silent, kept_said;
+    bool open, greeted, up, sweeping, silent, kept_said;
     int64_t reached_at, up_at, heard_at;
     uint64_t owed; /* credit that waits for the console */
     struct ft_clock_sample clock[FT_CLOCK_SAMPLES];
@@ -77,9 +96,10 @@ struct ft_head_rank {
 
 struct ft_head {
     const struct ft_head_request *q;
-    const struct ft_plan *plan;
+    const struct ft_plan *plan; /* in force: which ranks on how many seats */
     const struct ft_launcher_config *config;
     struct ft_arena *arena;
+    struct ft_check *check; /* ftlaunch check is the machine; NULL: the job is */
     struct ft_loop loop;
     struct ft_console console;
     struct ft_mux mux;
@@ -89,9 +109,16 @@ struct ft_head {
     bool acting; /* actions are being carried out: new events queue their actions behind */
     const struct ft_transport_ops *ops;
     void *transport;
-    struct ft_head_node *nodes;
+    struct ft_head_node *nodes; /* (n_nodes) */
+    int n_nodes;
+    int *seats; /* (plan->n_nodes) node of each seat */
     struct ft_head_rank *ranks;
-    int *rank_node;
+    int *rank_node;             /* (plan->world) */
+    struct ft_seating *seating; /* a smaller layout is being looked for; NULL */
+    struct ft_head_ask *asks;   /* questions under way */
+    uint32_t ask_id;
+    uint32_t job_number; /* of the JOB that was sent last: READYs of others are late */
+    char *why_no_seats;  /* heap */
     struct ft_ctl ctl;
     struct ft_watch signals;
     int signal_fd;
@@ -129,12 +156,56 @@ void ft_head_send(struct ft_head *h, int node, const struct ft_msg *m);
 void ft_head_send_all(struct ft_head *h, const struct ft_msg *m);
 void ft_head_flush(struct ft_head *h, int node);
 void ft_head_beat(struct ft_head *h);
-void ft_head_credit(struct ft_head *h); /* gives back what the console took */
+void ft_head_not_ready(struct ft_head *h, int node, const char *text); /* remembers and records why */
+void ft_head_credit(struct ft_head *h);                                /* gives back what the console took */
 /* Time of a node on the head's clock, and how far it may be off. */
 int64_t ft_head_time(const struct ft_head *h, int node, int64_t t_node, int64_t *error);
 
 /* head_job.c */
 void ft_head_act(struct ft_head *h, const struct ft_job_action *a);
+void ft_head_prepare(struct ft_head *h, int node);      /* sends the job to a node with a seat */
+void ft_head_send_context(struct ft_head *h, int node); /* what a question to fttrain needs, without a rank */
+
+/* head_seats.c */
+const struct ft_plan_node *ft_head_seat(const struct ft_head *h, int node); /* its ranks and slots; NULL: it waits */
+void ft_head_seat_first(struct ft_head *h);                                 /* as planned */
+void ft_head_seat_all(struct ft_head *h); /* FT_DO_SEAT: answers SEATED or NO_SEATS, maybe later */
+void ft_head_seating_end(struct ft_head *h);
+
+/* head_ask.c */
+struct ft_head_answer {
+    bool ok;
+    int status;
+    const char *text; /* stdout, or why there is no answer */
+    size_t n;
+};
+typedef void ft_head_answered(struct ft_head *h, int node, const struct ft_head_answer *a);
+/* `fttrain WORDS…` on a node whose JOB or context has been sent; done is called once, also when the node is lost. */
+void ft_head_ask(struct ft_head *h, int node, const char *const *words, size_t n, ft_head_answered *done);
+/* The same for any kind of probe; text may hold NULs. */
+void ft_head_probe(struct ft_head *h, int node, enum ft_probe kind, uint64_t number, const char *text, size_t n,
+                   ft_head_answered *done);
+bool ft_head_ask_result(struct ft_head *h, int node, const struct ft_msg *m); /* false: it belongs to no question */
+void ft_head_ask_lost(struct ft_head *h, int node);
+void ft_head_ask_end(struct ft_head *h);
+/* The deep check on one node of each kind: marks those nodes (asked). */
+void ft_head_choose_asked(struct ft_head *h, const int *nodes, int n);
+/* Asks `fttrain check` there. */
+void ft_head_ask_check(struct ft_head *h, int node, ft_head_answered *done);
+/* The faults of such an answer, at the places of the job's own files. */
+void ft_head_take_check(struct ft_head *h, int node, const struct ft_head_answer *a, struct ft_faults *faults);
+
+/* head_facts.c */
+void ft_head_take_fact(struct ft_head_node *n, const struct ft_msg *m);
+void ft_head_drop_facts(struct ft_head_node *n);
+const char *ft_head_fact(const struct ft_head_node *n, const char *name); /* "" when not known */
+
+/* head_check.c */
+struct ft_check *ft_check_create(struct ft_faults *faults, int n_nodes);
+void ft_check_destroy(struct ft_check *c);
+void ft_head_check_start(struct ft_head *h);
+void ft_head_check_event(struct ft_head *h, const struct ft_job_event *e);
+void ft_head_check_report(struct ft_head *h, struct ft_buf *facts, struct ft_buf *text);
 
 /* head_meet.c: MASTER_ADDR and MASTER_PORT, by evidence */
 void ft_head_meet_start(struct ft_head *h);
@@ -146,7 +217,7 @@ void ft_head_say(struct ft_head *h, enum ft_level level, const char *fmt, ...) F
 struct ft_jw *ft_head_record(struct ft_head *h, const char *ev);
 void ft_head_recorded(struct ft_head *h);
 void ft_head_record_start(struct ft_head *h);
-void ft_head_record_replan(struct ft_head *h);
+void ft_head_record_replan(struct ft_head *h, const char *reason);
 void ft_head_record_exit(struct ft_head *h, int rank, const struct ft_msg *m, int64_t t_node);
 void ft_head_record_stop(struct ft_head *h);
 void ft_head_say_hang(struct ft_head *h, int rank, int64_t step);
@@ -157,8 +228,8 @@ void ft_head_ranks_json(struct ft_jw *w, const char *key, const int *ranks, size
 
 /* head_end.c */
 void ft_head_summary(struct ft_head *h);
-bool ft_head_may_replan(const struct ft_head *h);
-const char *ft_head_say_missing(struct ft_head *h);                 /* the table, and that the run goes on; the names */
+bool ft_head_add_not_reached(struct ft_head *h, struct ft_buf *b);  /* the table of nodes that were not; false: there is none */
+void ft_head_show(struct ft_head *h, const struct ft_buf *b);       /* lines as they are, to console and log */
 void ft_fold_ranks(const int *ranks, size_t n, struct ft_buf *out); /* "0-2,5" */
 void ft_signal_text(int number, struct ft_buf *out);                /* "SIGSEGV" */
 

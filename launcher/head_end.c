@@ -166,7 +166,7 @@ static void record_cause(struct ft_head *h, struct ft_jw *w, const struct ft_end
     ft_jw_end(w);
 }
 
-static void show(struct ft_head *h, const struct ft_buf *b)
+void ft_head_show(struct ft_head *h, const struct ft_buf *b)
 {
     ft_head_clear_progress(h);
     for (const char *p = b->data; p && *p;) { /* launch.log has it too */
@@ -183,7 +183,7 @@ static void show(struct ft_head *h, const struct ft_buf *b)
 }
 
 /* The table of nodes that were not reached, folded over equal reasons. false: there is none. */
-static bool add_not_reached(const struct ft_head *h, struct ft_buf *b)
+bool ft_head_add_not_reached(struct ft_head *h, struct ft_buf *b)
 {
     const int n = h->job.c.n_nodes;
     int failed = 0;
@@ -215,31 +215,6 @@ static bool add_not_reached(const struct ft_head *h, struct ft_buf *b)
     return true;
 }
 
-/* Before the first rank, every node decided, the rest is enough, and the world may shrink. */
-bool ft_head_may_replan(const struct ft_head *h)
-{
-    const int n = h->job.c.n_nodes;
-    int failed = 0;
-    for (int i = 0; i < n; i++) failed += h->nodes[i].fail_reason != NULL;
-    return h->job.stop == FT_STOP_CONFIG && !h->job.attempt_at && h->job.attempt == h->q->attempt && failed > 0 && failed < n &&
-           h->config->launch.min_nodes > 0 && n - failed >= h->config->launch.min_nodes && h->config->parallel.data == 0;
-}
-
-const char *ft_head_say_missing(struct ft_head *h)
-{
-    struct ft_buf b = {0}, names = {0};
-    ft_buf_adds(&b, "ftlaunch: ");
-    (void)add_not_reached(h, &b);
-    ft_buf_addc(&b, '\n');
-    show(h, &b);
-    for (int i = 0; i < h->job.c.n_nodes; i++)
-        if (h->nodes[i].fail_reason) ft_buf_addf(&names, "%s%s", names.n ? "," : "", h->nodes[i].name);
-    const char *out = ft_arena_strdup(h->arena, names.data);
-    ft_buf_fini(&b);
-    ft_buf_fini(&names);
-    return out;
-}
-
 /* Stops that no rank is to blame for. */
 static const char *describe_stop(struct ft_head *h, struct ft_buf *b)
 {
@@ -264,9 +239,11 @@ static const char *describe_stop(struct ft_head *h, struct ft_buf *b)
         if (h->n_lost > 1) ft_buf_addf(b, " and %d more", h->n_lost - 1); /* one event: a switch, a jump host */
         ft_buf_addf(b, " (%s)", h->refused);
         break;
+    case FT_STOP_SEATS: ft_buf_addf(b, "no node is left for some ranks: %s", h->why_no_seats ? h->why_no_seats : ""); break;
     case FT_STOP_CONFIG:
-        ft_buf_adds(b, "nothing was started: ");
-        if (add_not_reached(h, b)) break;
+        if (h->job.began) ft_buf_addf(b, "attempt %d could not be started: ", h->job.attempt);
+        else ft_buf_adds(b, "nothing was started: ");
+        if (ft_head_add_not_reached(h, b)) break;
         ft_buf_adds(b, h->refused[0] ? h->refused : "no reason is known");
         break;
     }
@@ -296,11 +273,11 @@ void ft_head_summary(struct ft_head *h)
     else if (rank) failure_block(h, ends, &v, &b);
     else {
         describe_stop(h, &b);
-        if (h->job.attempt_at) ft_buf_addf(&b, " after %.1f s", until_stop(h));
+        if (h->job.began) ft_buf_addf(&b, " after %.1f s", until_stop(h));
         ft_buf_addc(&b, '\n');
         add_then(h, &b, true);
     }
-    if (b.n) show(h, &b);
+    if (b.n) ft_head_show(h, &b);
     if (h->mux.n_dropped) {
         for (int r = 0; r < h->plan->world; r++) {
             if (!h->mux.ranks[r].dropped) continue;

@@ -21,7 +21,7 @@ static void send_input(struct ft_head *h, const char *p, size_t n, bool end)
 {
     for (int r = 0; r < h->job.c.n_ranks; r++) {
         if (!takes(h, r)) continue;
-        struct ft_msg m = ft_msg_make(FT_MSG_STDIN, (unsigned)(r - h->plan->nodes[h->rank_node[r]].first_rank));
+        struct ft_msg m = ft_msg_make(FT_MSG_STDIN, (unsigned)(r - ft_head_seat(h, h->rank_node[r])->first_rank));
         ft_msg_bytes(&m, 0, p, n);
         ft_msg_u(&m, 1, end);
         ft_head_send(h, h->rank_node[r], &m);

@@ -74,7 +74,7 @@ static void send_env(struct ft_head *h, int node, struct ft_buf *b)
     ft_buf_clear(b);
     struct ft_arena *arena = ft_arena_create();
     size_t n = 0;
-    struct ft_env *env = ft_plan_node_env(h->plan, &h->plan->nodes[node], arena, &n);
+    struct ft_env *env = ft_plan_node_env(h->plan, h->nodes[node].conf, arena, &n);
     add_env(b, env, n);
     ft_arena_destroy(arena);
     send_part(h, node, FT_PART_ENV, FT_WIRE_NODE, b);
@@ -82,7 +82,7 @@ static void send_env(struct ft_head *h, int node, struct ft_buf *b)
 
 static void send_rank_env(struct ft_head *h, int node, struct ft_buf *b)
 {
-    const struct ft_plan_node *p = &h->plan->nodes[node];
+    const struct ft_plan_node *p = ft_head_seat(h, node);
     struct ft_run_facts f = {.run_id = h->q->dir.id,
                              .run_dir = h->q->dir.path,
                              .master_addr = h->master_addr,
@@ -116,36 +116,54 @@ static void send_folder(struct ft_head *h, int node, struct ft_buf *b)
     if (h->ops->same_machine) return;
     struct ft_err err = {.code = FT_OK};
     ft_buf_clear(b);
+    if (h->check) {
+        char *cwd = getcwd(NULL, 0);
+        ft_plan_write_job(h->plan, cwd, ft_json_get(ft_json_get(h->q->facts, "facts"), "resolved"), b);
+        free(cwd);
+        ft_buf_addc(b, 0);
+        send_part(h, node, FT_PART_JOB_FILE, FT_WIRE_NODE, b);
+        return;
+    }
     add_z(b, h->q->dir.path);
     add_z(b, h->folder_nonce);
     send_part(h, node, FT_PART_RUN_DIR, FT_WIRE_NODE, b);
+    ft_buf_clear(b);
     if (ft_read_file(ft_rundir_file(&h->q->dir, "job.ini", h->arena), MAX_JOB, b, &err) != FT_OK)
         ft_head_say(h, FT_LOG_WARN, "%s", err.text);
     ft_buf_addc(b, 0);
     send_part(h, node, FT_PART_JOB_FILE, FT_WIRE_NODE, b);
 }
 
-static void prepare(struct ft_head *h, int node)
+static void send_settings(struct ft_head *h, int node, struct ft_buf *b)
 {
-    const struct ft_plan_node *p = &h->plan->nodes[node];
-    struct ft_buf b = {0};
-    ft_buf_addf(&b, "slots=%d", p->n_ranks);
-    ft_buf_addc(&b, 0);
-    ft_buf_addf(&b, "first_rank=%d", p->first_rank);
-    ft_buf_addc(&b, 0);
-    add_z(&b, h->config->launch.children == FT_CHILDREN_KEEP ? "children=keep" : "children=end");
     static const char *const binds[] = {"auto", "none", "core", "numa", "gpu"}; /* enum ft_bind */
-    ft_buf_addf(&b, "bind=%s", binds[h->config->launch.bind]);
-    ft_buf_addc(&b, 0);
-    stdin_setting(h->config, &b);
-    if (h->plan->is_fttrain && !h->ops->same_machine) add_z(&b, "else_path=yes"); /* a node may have fttrain elsewhere */
+    const struct ft_plan_node *p = ft_head_seat(h, node);
+    ft_buf_clear(b);
+    ft_buf_addf(b, "job=%u", h->job_number);
+    ft_buf_addc(b, 0);
+    ft_buf_addf(b, "slots=%d", p ? p->n_ranks : 1);
+    ft_buf_addc(b, 0);
+    ft_buf_addf(b, "first_rank=%d", p ? p->first_rank : 0);
+    ft_buf_addc(b, 0);
+    add_z(b, h->config->launch.children == FT_CHILDREN_KEEP ? "children=keep" : "children=end");
+    ft_buf_addf(b, "bind=%s", binds[h->config->launch.bind]);
+    ft_buf_addc(b, 0);
+    stdin_setting(h->config, b);
+    if (h->check) add_z(b, "check=yes");
+    if (h->plan->is_fttrain && !h->ops->same_machine) add_z(b, "else_path=yes"); /* a node may have fttrain elsewhere */
     struct ft_buf path = {0};
-    if (h->ops->same_machine && ft_ctl_path(h->q->dir.id, &path, NULL) == FT_OK) {
-        ft_buf_addf(&b, "socket=%s", path.data);
-        ft_buf_addc(&b, 0);
+    if (!h->check && h->ops->same_machine && ft_ctl_path(h->q->dir.id, &path, NULL) == FT_OK) {
+        ft_buf_addf(b, "socket=%s", path.data);
+        ft_buf_addc(b, 0);
     }
     ft_buf_fini(&path);
-    send_part(h, node, FT_PART_SETTINGS, FT_WIRE_NODE, &b);
+    send_part(h, node, FT_PART_SETTINGS, FT_WIRE_NODE, b);
+}
+
+void ft_head_send_context(struct ft_head *h, int node)
+{
+    struct ft_buf b = {0};
+    send_settings(h, node, &b);
     ft_buf_clear(&b);
     char *cwd = NULL;
     const char *workdir = h->config->launch.workdir;
@@ -160,7 +178,15 @@ static void prepare(struct ft_head *h, int node)
     send_part(h, node, FT_PART_ARGV, FT_WIRE_NODE, &b);
     send_env(h, node, &b);
     send_folder(h, node, &b);
-    send_rank_env(h, node, &b);
+    ft_buf_fini(&b);
+    ft_head_flush(h, node);
+}
+
+void ft_head_prepare(struct ft_head *h, int node)
+{
+    struct ft_buf b = {0};
+    ft_head_send_context(h, node);
+    if (!h->check) send_rank_env(h, node, &b);
     ft_buf_clear(&b);
     send_part(h, node, FT_PART_END, FT_WIRE_NODE, &b);
     ft_buf_fini(&b);
@@ -174,6 +200,26 @@ static void send_simple(struct ft_head *h, enum ft_msg_type type, uint64_t numbe
     struct ft_msg m = ft_msg_make(type, FT_WIRE_NODE);
     ft_msg_u(&m, 0, number);
     ft_head_send_all(h, &m);
+}
+
+/* To the nodes that have ranks. */
+static void send_seated(struct ft_head *h, enum ft_msg_type type, uint64_t number)
+{
+    struct ft_msg m = ft_msg_make(type, FT_WIRE_NODE);
+    ft_msg_u(&m, 0, number);
+    for (size_t s = 0; s < h->plan->n_nodes; s++) {
+        const struct ft_head_node *n = &h->nodes[h->seats[s]];
+        if (n->greeted && !n->sweeping && h->job.nodes[n->index].state == FT_NODE_UP) ft_head_send(h, n->index, &m);
+    }
+}
+
+static void prepare_all(struct ft_head *h)
+{
+    h->job_number++;
+    if (h->plan->is_fttrain && !h->ops->same_machine && h->job.attempt == h->q->attempt)
+        ft_head_choose_asked(h, h->seats, (int)h->plan->n_nodes);
+    for (size_t s = 0; s < h->plan->n_nodes; s++) ft_head_prepare(h, h->seats[s]);
+    ft_head_open_ctl(h);
 }
 
 static void begin_attempt(struct ft_head *h)
@@ -205,7 +251,7 @@ static void say_restart(struct ft_head *h, int64_t wait)
     ft_jw_kstr(w, "reason", ft_stop_reason_name(h->job.stop));
     ft_jw_key(w, "nodes");
     ft_jw_array(w);
-    for (int n = 0; n < h->job.c.n_nodes; n++) ft_jw_str(w, h->nodes[n].name);
+    for (size_t n = 0; n < h->plan->n_nodes; n++) ft_jw_str(w, h->nodes[h->seats[n]].name);
     ft_jw_end(w);
     ft_jw_kint(w, "next", h->job.attempt);
     int64_t step = -1;
@@ -228,20 +274,18 @@ void ft_head_act(struct ft_head *h, const struct ft_job_action *a)
     switch (a->kind) {
     case FT_DO_REACH: ft_head_reach(h, a->node, false); break;
     case FT_DO_ADDRESS: ft_head_meet_start(h); break;
-    case FT_DO_PREPARE:
-        for (int n = 0; n < h->job.c.n_nodes; n++) prepare(h, n);
-        ft_head_open_ctl(h);
-        break;
+    case FT_DO_SEAT: ft_head_seat_all(h); break;
+    case FT_DO_PREPARE: prepare_all(h); break;
     case FT_DO_GO:
-        send_simple(h, FT_MSG_GO, 0);
+        send_seated(h, FT_MSG_GO, 0);
         ft_head_input_start(h);
         break;
-    case FT_DO_SIGNAL: send_simple(h, FT_MSG_SIGNAL, (uint64_t)a->number); break;
+    case FT_DO_SIGNAL: send_seated(h, FT_MSG_SIGNAL, (uint64_t)a->number); break;
     case FT_DO_PAUSE: send_simple(h, FT_MSG_PAUSE, 0); break;
     case FT_DO_RESUME: send_simple(h, FT_MSG_RESUME, 0); break;
-    case FT_DO_STOP: send_simple(h, FT_MSG_STOP, (uint64_t)(a->ns / FT_MS)); break;
-    case FT_DO_KILL: send_simple(h, FT_MSG_KILL, 0); break;
-    case FT_DO_STACKS: send_simple(h, FT_MSG_STACKS, STACKS_MS); break;
+    case FT_DO_STOP: send_seated(h, FT_MSG_STOP, (uint64_t)(a->ns / FT_MS)); break;
+    case FT_DO_KILL: send_seated(h, FT_MSG_KILL, 0); break;
+    case FT_DO_STACKS: send_seated(h, FT_MSG_STACKS, STACKS_MS); break;
     case FT_DO_SWEEP: ft_head_reach(h, a->node, true); break;
     case FT_DO_BYE: send_simple(h, FT_MSG_BYE, 0); break;
     case FT_DO_SAY_STOP: ft_head_record_stop(h); break;

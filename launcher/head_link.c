@@ -28,7 +28,7 @@ void ft_head_send(struct ft_head *h, int node, const struct ft_msg *m)
 
 void ft_head_send_all(struct ft_head *h, const struct ft_msg *m)
 {
-    for (int n = 0; n < h->job.c.n_nodes; n++)
+    for (int n = 0; n < h->n_nodes; n++)
         if (h->nodes[n].greeted && !h->nodes[n].sweeping) ft_head_send(h, n, m);
 }
 
@@ -38,9 +38,10 @@ void ft_head_reach(struct ft_head *h, int node, bool sweep)
     ft_wire_fini(&n->wire);
     ft_wire_init(&n->wire, FT_WIRE_HEAD);
     n->open = true;
-    n->greeted = n->silent = false;
+    n->greeted = n->silent = n->up = false;
     n->sweeping = sweep;
     n->n_clock = 0;
+    ft_head_drop_facts(n);
     free(n->fail_reason);
     n->fail_reason = NULL;
     n->reached_at = n->heard_at = ft_head_now();
@@ -77,7 +78,7 @@ int64_t ft_head_time(const struct ft_head *h, int node, int64_t t_node, int64_t 
 void ft_head_beat(struct ft_head *h)
 {
     int64_t now = ft_head_now();
-    for (int i = 0; i < h->job.c.n_nodes; i++) {
+    for (int i = 0; i < h->n_nodes; i++) {
         struct ft_head_node *n = &h->nodes[i];
         if (!n->open || !n->greeted) continue;
         ping(h, i);
@@ -117,7 +118,7 @@ static void give_credit(struct ft_head *h, int node, uint64_t bytes)
 void ft_head_credit(struct ft_head *h)
 {
     if (!h->mux.drop && ft_console_waiting(&h->console) >= FT_CONSOLE_ROOM) return;
-    for (int i = 0; i < h->job.c.n_nodes; i++) {
+    for (int i = 0; i < h->n_nodes; i++) {
         struct ft_head_node *n = &h->nodes[i];
         if (n->owed < h->credit / 4) continue; /* it still has three quarters of its window */
         give_credit(h, i, n->owed);
@@ -148,17 +149,56 @@ static void on_hello(struct ft_head *h, struct ft_head_node *n, const struct ft_
         ft_head_send(h, n->index, &s);
         return;
     }
-    ping(h, n->index);
+    ping(h, n->index); /* its answer is the first sample of the node's clock: then the node is up */
     give_credit(h, n->index, h->credit);
+}
+
+static void node_up(struct ft_head *h, struct ft_head_node *n)
+{
+    int64_t error, now = ft_head_now(), t = ft_head_time(h, n->index, now, &error);
     struct ft_jw *j = ft_head_record(h, "node_up");
+    n->up = true;
     ft_jw_kstr(j, "node", n->name);
     ft_jw_key(j, "ms");
     ft_jw_object(j);
     if (h->ops->add_times) h->ops->add_times(h->transport, n->index, j);
     else ft_jw_kreal(j, "agent", (double)(n->up_at - n->reached_at) / 1e6);
     ft_jw_end(j);
+    ft_jw_kreal(j, "clock_ms", (double)(now - t) / 1e6);
+    ft_jw_kreal(j, "error_ms", (double)error / 1e6);
     ft_head_recorded(h);
     ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NODE_UP, .node = n->index});
+}
+
+void ft_head_not_ready(struct ft_head *h, int node, const char *text)
+{
+    const size_t used = strlen(h->refused);
+    snprintf(h->refused + used, sizeof h->refused - used, "%s%s: %s", used ? "\n" : "", h->nodes[node].name, text);
+    struct ft_jw *w = ft_head_record(h, "node_failed");
+    ft_jw_kstr(w, "node", h->nodes[node].name);
+    ft_jw_kstr(w, "phase", "ready");
+    ft_jw_kstr(w, "reason", text);
+    ft_jw_kbool(w, "final", true);
+    ft_head_recorded(h);
+}
+
+/* fttrain has looked at its sections, the model, the data and the memory on this node. */
+static void on_checked(struct ft_head *h, int node, const struct ft_head_answer *a)
+{
+    struct ft_faults faults = {.arena = h->arena};
+    struct ft_buf text = {0};
+    ft_head_take_check(h, node, a, &faults);
+    for (size_t i = 0; i < faults.n; i++) {
+        const struct ft_fault *f = &faults.v[i];
+        if (f->severity != FT_SEV_ERROR) continue;
+        ft_buf_addf(&text, "%s%s", text.n ? "\n" : "", f->text);
+        if (f->at.file) ft_buf_addf(&text, "\n  where: %s", ft_source_text(f->at, h->arena));
+        if (f->fix) ft_buf_addf(&text, "\n  fix:   %s", f->fix);
+    }
+    if (faults.n_errors) ft_head_not_ready(h, node, text.data);
+    ft_buf_fini(&text);
+    if (h->job.state == FT_JOB_CHECKING)
+        ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NODE_READY, .node = node, .status = faults.n_errors ? 2 : 0});
 }
 
 static void on_node_ready(struct ft_head *h, struct ft_head_node *n, const struct ft_msg *m)
@@ -166,17 +206,14 @@ static void on_node_ready(struct ft_head *h, struct ft_head_node *n, const struc
     char text[1024];
     ft_msg_copy_text(m, 1, text, sizeof text);
     int code = (int)m->f[0].u;
-    if (code) {
-        size_t used = strlen(h->refused);
-        snprintf(h->refused + used, sizeof h->refused - used, "%s%s: %s", used ? "\n" : "", n->name, text);
-        struct ft_jw *w = ft_head_record(h, "node_failed");
-        ft_jw_kstr(w, "node", n->name);
-        ft_jw_kstr(w, "phase", "ready");
-        ft_jw_kstr(w, "reason", text);
-        ft_jw_kbool(w, "final", true);
-        ft_head_recorded(h);
+    if ((uint32_t)m->f[2].u != h->job_number) return; /* of a JOB that was given up */
+    if (h->check) {
+        ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NODE_READY, .node = n->index, .status = code, .text = text});
+        return;
     }
-    ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NODE_READY, .node = n->index, .status = code});
+    if (code) ft_head_not_ready(h, n->index, text);
+    if (!code && n->asked) ft_head_ask_check(h, n->index, on_checked);
+    else ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NODE_READY, .node = n->index, .status = code});
 }
 
 static void on_started(struct ft_head *h, struct ft_head_node *n, int rank, const struct ft_msg *m)
@@ -304,7 +341,7 @@ static void on_gone(struct ft_head *h, struct ft_head_node *n, const struct ft_m
     }
     struct ft_msg bye = ft_msg_make(FT_MSG_BYE, FT_WIRE_NODE);
     ft_head_send(h, n->index, &bye);
-    n->open = n->greeted = false;
+    n->open = n->greeted = n->up = false;
     h->ops->shut(h->transport, n->index);
     ft_head_event(h, (struct ft_job_event){.kind = FT_EV_SWEPT, .node = n->index});
 }
@@ -320,8 +357,8 @@ static void on_note(struct ft_head *h, struct ft_head_node *n, const struct ft_m
 /* The rank of a slot; -1: the frame names none of this node's. */
 static int rank_of(const struct ft_head *h, const struct ft_head_node *n, const struct ft_msg *m)
 {
-    const struct ft_plan_node *p = &h->plan->nodes[n->index];
-    return m->slot < p->n_ranks ? p->first_rank + m->slot : -1;
+    const struct ft_plan_node *p = ft_head_seat(h, n->index);
+    return p && m->slot < p->n_ranks ? p->first_rank + m->slot : -1;
 }
 
 static void on_rank_frame(struct ft_head *h, struct ft_head_node *n, const struct ft_msg *m)
@@ -363,7 +400,9 @@ static void on_frame(struct ft_head *h, struct ft_head_node *n, const struct ft_
     case FT_MSG_HELLO:
         if (!n->greeted) on_hello(h, n, m);
         break;
-    case FT_MSG_RESULT: ft_head_meet_result(h, n->index, m); break;
+    case FT_MSG_RESULT:
+        if (!ft_head_ask_result(h, n->index, m)) ft_head_meet_result(h, n->index, m);
+        break;
     case FT_MSG_READY:
         if (h->job.state == FT_JOB_CHECKING) on_node_ready(h, n, m);
         break;
@@ -371,7 +410,10 @@ static void on_frame(struct ft_head *h, struct ft_head_node *n, const struct ft_
     case FT_MSG_GONE: on_gone(h, n, m); break;
     case FT_MSG_LEFT: on_left(h, n, m); break;
     case FT_MSG_NOTE: on_note(h, n, m); break;
-    case FT_MSG_PONG: on_pong(n, m); break;
+    case FT_MSG_PONG:
+        on_pong(n, m);
+        if (!n->up && !n->sweeping) node_up(h, n);
+        break;
     case FT_MSG_STACK:
         if (m->slot == FT_WIRE_NODE) {
             ft_head_event(h, (struct ft_job_event){.kind = FT_EV_STACKS, .node = n->index});
@@ -379,8 +421,8 @@ static void on_frame(struct ft_head *h, struct ft_head_node *n, const struct ft_
         }
         on_rank_frame(h, n, m);
         break;
-    case FT_MSG_PROOF:
-    case FT_MSG_FACT: break; /* TCP streams; doctor */
+    case FT_MSG_FACT: ft_head_take_fact(n, m); break;
+    case FT_MSG_PROOF: break; /* TCP streams */
     default: on_rank_frame(h, n, m); break;
     }
 }
@@ -391,10 +433,10 @@ static void lose(struct ft_head *h, int node, const char *phase, const char *rea
 {
     struct ft_head_node *n = &h->nodes[node];
     if (!n->open) return;
-    bool sweeping = n->sweeping, up = n->greeted;
+    bool sweeping = n->sweeping, up = n->up;
     int64_t age = ft_head_now() - n->heard_at;
     h->ops->shut(h->transport, node);
-    n->open = n->greeted = n->sweeping = false;
+    n->open = n->greeted = n->sweeping = n->up = false;
     if (h->finished) return;
     if (sweeping) {
         ft_head_event(h, (struct ft_job_event){.kind = FT_EV_SWEPT, .node = node});
@@ -415,14 +457,17 @@ static void lose(struct ft_head *h, int node, const char *phase, const char *rea
     }
     ft_head_recorded(h);
     if (up) {
-        if (h->n_lost++ == 0) snprintf(h->refused, sizeof h->refused, "%s: %s", phase, reason);
+        if (n->seat >= 0 && h->n_lost++ == 0) snprintf(h->refused, sizeof h->refused, "%s: %s", phase, reason);
     } else {
         free(n->fail_reason);
         n->fail_phase = phase;
         n->fail_reason = ft_xstrdup(reason);
     }
+    if (n->seat < 0 && !h->check)
+        ft_head_say(h, FT_LOG_WARN, "spare %s %s: %s: %s", n->name, up ? "was lost" : "is not there", phase, reason);
     if (up) ft_head_event(h, (struct ft_job_event){.kind = FT_EV_LOST, .node = node, .text = reason});
     else ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NODE_FAILED, .node = node, .status = status, .text = reason});
+    ft_head_ask_lost(h, node);
 }
 
 static void on_data(void *self, int node, const void *p, size_t n)

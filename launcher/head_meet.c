@@ -26,7 +26,10 @@ struct ft_meet {
     int n_waiting;
 };
 
-static void probe(struct ft_head *h, int node, enum ft_probe kind, uint64_t number, uint64_t start, const char *text)
+static int n_seats(const struct ft_head *h) { return (int)h->plan->n_nodes; }
+static const struct ft_head_node *at_seat(const struct ft_head *h, int seat) { return &h->nodes[h->seats[seat]]; }
+
+static void probe(struct ft_head *h, int seat, enum ft_probe kind, uint64_t number, uint64_t start, const char *text)
 {
     struct ft_msg m = ft_msg_make(FT_MSG_PROBE, FT_WIRE_NODE);
     ft_msg_u(&m, 0, (uint64_t)h->meet->id);
@@ -34,7 +37,7 @@ static void probe(struct ft_head *h, int node, enum ft_probe kind, uint64_t numb
     ft_msg_u(&m, 2, number);
     ft_msg_u(&m, 3, start);
     ft_msg_text(&m, 4, text);
-    ft_head_send(h, node, &m);
+    ft_head_send(h, h->seats[seat], &m);
 }
 
 static void refuse(struct ft_head *h, const char *text)
@@ -76,17 +79,17 @@ void ft_head_meet_end(struct ft_head *h)
 /* One machine under two names: equal boot and equal network. Equal boot alone (containers) is said once. */
 static bool is_one_machine(struct ft_head *h)
 {
-    const int n = h->job.c.n_nodes;
+    const int n = n_seats(h);
     bool said = false;
     for (int i = 0; i < n; i++)
         for (int k = i + 1; k < n; k++) {
-            const struct ft_head_node *a = &h->nodes[i], *b = &h->nodes[k];
+            const struct ft_head_node *a = at_seat(h, i), *b = at_seat(h, k);
             if (!a->boot[0] || strcmp(a->boot, b->boot) != 0) continue;
             if (a->netns == b->netns) {
                 char text[1024];
                 snprintf(text, sizeof text,
                          "nodes %.100s and %.100s are the same machine (equal boot id and network)\n  where: %.200s and %.200s",
-                         a->name, b->name, h->plan->nodes[i].from, h->plan->nodes[k].from);
+                         a->name, b->name, a->conf->from, b->conf->from);
                 refuse(h, text);
                 return true;
             }
@@ -104,8 +107,8 @@ void ft_head_meet_start(struct ft_head *h)
     ft_head_meet_end(h);
     h->meet = ft_xcalloc(1, sizeof *h->meet);
     h->meet->id = id;
-    h->meet->reached = ft_xcalloc((size_t)h->job.c.n_nodes, sizeof *h->meet->reached);
-    h->meet->answered = ft_xcalloc((size_t)h->job.c.n_nodes, sizeof *h->meet->answered);
+    h->meet->reached = ft_xcalloc((size_t)n_seats(h), sizeof *h->meet->reached);
+    h->meet->answered = ft_xcalloc((size_t)n_seats(h), sizeof *h->meet->answered);
     unsigned char r[32];
     if (!ft_random(r, sizeof r)) FT_BUG("getrandom failed");
     ft_hex(r, sizeof r, h->meet->nonce);
@@ -115,7 +118,7 @@ void ft_head_meet_start(struct ft_head *h)
         refuse(h, text);
         return;
     }
-    if (h->job.c.n_nodes == 1) {
+    if (n_seats(h) == 1) {
         if (!given) snprintf(h->master_addr, sizeof h->master_addr, "127.0.0.1");
         ask_port(h);
         return;
@@ -132,7 +135,7 @@ void ft_head_meet_start(struct ft_head *h)
 static int n_reached(const struct ft_head *h, int k)
 {
     int n = 0;
-    for (int i = 1; i < h->job.c.n_nodes; i++) n += (h->meet->reached[i] >> k & 1) != 0;
+    for (int i = 1; i < n_seats(h); i++) n += (h->meet->reached[i] >> k & 1) != 0;
     return n;
 }
 
@@ -140,13 +143,13 @@ static void say_matrix(struct ft_head *h)
 {
     struct ft_meet *m = h->meet;
     struct ft_buf b = {0};
-    ft_buf_addf(&b, "no address of %s is reached by every node; run 'ftlaunch doctor'", h->nodes[0].name);
+    ft_buf_addf(&b, "no address of %s is reached by every node; run 'ftlaunch doctor'", at_seat(h, 0)->name);
     for (int k = 0; k < m->n; k++) {
-        ft_buf_addf(&b, "\n  %s (%s of %s): reached by %d of %d, not by", m->addr[k], m->interface[k], h->nodes[0].name,
-                    n_reached(h, k), h->job.c.n_nodes - 1);
+        ft_buf_addf(&b, "\n  %s (%s of %s): reached by %d of %d, not by", m->addr[k], m->interface[k], at_seat(h, 0)->name,
+                    n_reached(h, k), n_seats(h) - 1);
         int listed = 0;
-        for (int i = 1; i < h->job.c.n_nodes; i++)
-            if (!(m->reached[i] >> k & 1) && listed++ < 8) ft_buf_addf(&b, "%s %s", listed > 1 ? "," : "", h->nodes[i].name);
+        for (int i = 1; i < n_seats(h); i++)
+            if (!(m->reached[i] >> k & 1) && listed++ < 8) ft_buf_addf(&b, "%s %s", listed > 1 ? "," : "", at_seat(h, i)->name);
         if (listed > 8) ft_buf_addf(&b, " and %d more", listed - 8);
     }
     refuse(h, b.data);
@@ -156,7 +159,7 @@ static void say_matrix(struct ft_head *h)
 static void all_answered(struct ft_head *h)
 {
     struct ft_meet *m = h->meet;
-    const int others = h->job.c.n_nodes - 1;
+    const int others = n_seats(h) - 1;
     for (m->won = 0; m->won < m->n && n_reached(h, m->won) < others; m->won++) {}
     if (m->won == m->n) {
         say_matrix(h);
@@ -164,7 +167,7 @@ static void all_answered(struct ft_head *h)
     }
     snprintf(h->master_addr, sizeof h->master_addr, "%s", m->addr[m->won]);
     ft_head_say(h, FT_LOG_INFO, "MASTER_ADDR %s (%s of %s, reached by %d of %d)", h->master_addr, m->interface[m->won],
-                h->nodes[0].name, others, others);
+                at_seat(h, 0)->name, others, others);
     ask_port(h);
 }
 
@@ -188,18 +191,19 @@ static void on_listen(struct ft_head *h, const char *text)
     }
     m->stage = MEET_CONNECT;
     m->id++;
-    m->n_waiting = h->job.c.n_nodes - 1;
-    for (int i = 1; i < h->job.c.n_nodes; i++) probe(h, i, FT_PROBE_CONNECT, MEET_MS - 1000, 0, b.data);
+    m->n_waiting = n_seats(h) - 1;
+    for (int i = 1; i < n_seats(h); i++) probe(h, i, FT_PROBE_CONNECT, MEET_MS - 1000, 0, b.data);
     ft_buf_fini(&b);
 }
 
 static void on_connect(struct ft_head *h, int node, const char *text)
 {
     struct ft_meet *m = h->meet;
-    if (node == 0 || m->answered[node]) return;
-    m->answered[node] = true;
+    const int seat = h->nodes[node].seat;
+    if (seat <= 0 || m->answered[seat]) return;
+    m->answered[seat] = true;
     for (int k = 0; k < m->n && text[k]; k++)
-        if (text[k] == '1') m->reached[node] |= 1u << k;
+        if (text[k] == '1') m->reached[seat] |= 1u << k;
     if (--m->n_waiting == 0) all_answered(h);
 }
 
@@ -213,9 +217,9 @@ static void on_port(struct ft_head *h, int port)
     ft_jw_kstr(w, "interface", m->n ? m->interface[m->won] : "lo");
     ft_jw_key(w, "reached");
     ft_jw_array(w);
-    for (int i = m->n ? 1 : 0; i < h->job.c.n_nodes; i++) ft_jw_str(w, h->nodes[i].name);
+    for (int i = m->n ? 1 : 0; i < n_seats(h); i++) ft_jw_str(w, at_seat(h, i)->name);
     ft_jw_end(w);
-    ft_jw_kint(w, "of", m->n ? h->job.c.n_nodes - 1 : h->job.c.n_nodes);
+    ft_jw_kint(w, "of", m->n ? n_seats(h) - 1 : n_seats(h));
     ft_head_recorded(h);
     ft_head_event(h, (struct ft_job_event){.kind = FT_EV_ADDRESS});
 }

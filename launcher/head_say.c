@@ -81,26 +81,24 @@ void ft_head_record_start(struct ft_head *h)
                 h->plan->n_nodes, h->plan->n_nodes == 1 ? "" : "s", h->q->dir.path);
 }
 
-void ft_head_record_replan(struct ft_head *h)
+void ft_head_record_replan(struct ft_head *h, const char *reason)
 {
     static const char *const names[] = {"tp", "pp", "dp"};
     static const enum ft_axis axes[] = {FT_AXIS_TP, FT_AXIS_PP, FT_AXIS_DP};
     struct ft_jw *w = ft_head_record(h, "replan");
-    ft_jw_kstr(w, "reason", h->q->replanned);
+    ft_jw_kstr(w, "reason", reason);
     ft_jw_key(w, "nodes");
     ft_jw_array(w);
-    for (size_t n = 0; n < h->plan->n_nodes; n++) ft_jw_str(w, h->plan->nodes[n].name);
+    for (size_t n = 0; n < h->plan->n_nodes; n++) ft_jw_str(w, h->nodes[h->seats[n]].name);
     ft_jw_end(w);
     ft_jw_key(w, "mesh");
     ft_jw_object(w);
     for (int i = 0; i < 3; i++) ft_jw_kint(w, names[i], h->plan->mesh.size[axes[i]]);
     ft_jw_end(w);
     ft_jw_key(w, "step");
-    ft_jw_null(w);
+    if (h->job.best_step >= 0) ft_jw_int(w, h->job.best_step);
+    else ft_jw_null(w);
     ft_head_recorded(h);
-    ft_head_say(h, FT_LOG_WARN, "goes on with %d rank%s on %zu node%s (min_nodes = %lld)", h->plan->world,
-                h->plan->world == 1 ? "" : "s", h->plan->n_nodes, h->plan->n_nodes == 1 ? "" : "s",
-                (long long)h->config->launch.min_nodes);
 }
 
 void ft_head_record_exit(struct ft_head *h, int rank, const struct ft_msg *m, int64_t t_node)

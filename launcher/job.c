@@ -19,8 +19,19 @@ const char *ft_job_state_name(enum ft_job_state s)
 
 const char *ft_stop_reason_name(enum ft_stop_reason r)
 {
-    static const char *const names[] = {"none", "done", "rank0", "rank", "node", "hang", "deadline", "signal", "stop", "config"};
+    static const char *const names[] = {"none",     "done",   "rank0", "rank",   "node", "hang",
+                                        "deadline", "signal", "stop",  "config", "node"};
     return names[r];
+}
+
+/* Who has ranks: the nodes that are named. */
+static void take_seats(struct ft_job *j, const int *rank_node, int n_ranks)
+{
+    if (n_ranks != j->c.n_ranks) j->ranks = ft_xrealloc(j->ranks, (size_t)n_ranks, sizeof *j->ranks);
+    j->c.rank_node = rank_node;
+    j->c.n_ranks = n_ranks;
+    for (int n = 0; n < j->c.n_nodes; n++) j->nodes[n].seated = false;
+    for (int i = 0; i < n_ranks; i++) j->nodes[rank_node[i]].seated = true;
 }
 
 void ft_job_init(struct ft_job *j, const struct ft_job_config *c)
@@ -35,6 +46,7 @@ void ft_job_init(struct ft_job *j, const struct ft_job_config *c)
     j->best_step = -1;
     j->last_rank = -1;
     j->backoff = FT_SEC;
+    take_seats(j, c->rank_node, c->n_ranks);
     ft_job_reset_attempt(j);
 }
 
@@ -43,6 +55,7 @@ void ft_job_fini(struct ft_job *j)
     free(j->nodes);
     free(j->ranks);
     free(j->step_times);
+    free(j->restart_at);
     memset(j, 0, sizeof *j);
 }
 
@@ -118,47 +131,110 @@ void ft_job_stop(struct ft_job *j, enum ft_stop_reason why, int64_t grace, int64
 static void kill_now(struct ft_job *j, int64_t t, struct ft_job_actions *out)
 {
     if (j->killed) return;
+    bool any = false;
+    for (int n = 0; n < j->c.n_nodes; n++) any |= j->nodes[n].seated && j->nodes[n].state == FT_NODE_UP;
     j->killed = true;
     j->killed_at = t;
+    if (!any) return; /* only lost nodes are waited for */
     do_kind(out, FT_DO_SAY_KILL);
     do_kind(out, FT_DO_KILL);
 }
 
 /* ---- REACHING, CHECKING, READY ---- */
 
-static void begin_attempt(struct ft_job *j, int64_t t, struct ft_job_actions *out)
+static int n_seated(const struct ft_job *j)
 {
-    j->state = FT_JOB_REACHING;
-    j->phase_limit = t + j->c.reach_timeout;
-    bool all_up = true;
-    for (int n = 0; n < j->c.n_nodes; n++) {
-        struct ft_job_node *node = &j->nodes[n];
-        if (node->state == FT_NODE_EMPTY) node->state = FT_NODE_UP; /* a kept agent */
-        if (node->state == FT_NODE_UP) continue;
-        node->state = FT_NODE_REACHING;
-        all_up = false;
-        ft_job_do(out, (struct ft_job_action){.kind = FT_DO_REACH, .node = n});
+    int n = 0;
+    for (int i = 0; i < j->c.n_nodes; i++) n += j->nodes[i].seated;
+    return n;
+}
+
+static bool is_fit(const struct ft_job_node *n) { return n->state == FT_NODE_UP && !n->faulty; }
+
+/* Seats whose node is gone or to blame; *waiting: nodes that could take one. */
+static int n_vacant(const struct ft_job *j, int *waiting)
+{
+    int vacant = 0;
+    *waiting = 0;
+    for (int i = 0; i < j->c.n_nodes; i++) {
+        vacant += j->nodes[i].seated && !is_fit(&j->nodes[i]);
+        *waiting += !j->nodes[i].seated && is_fit(&j->nodes[i]);
     }
-    if (!all_up) return;
+    return vacant;
+}
+
+/* A wait before the first GO refuses the run; later it is the run's end, whose ranks did run. */
+static int refused_status(const struct ft_job *j, int status) { return j->began && status == 2 ? 125 : status; }
+
+/* Every seat has a node that is up; those that were not reached are not needed. */
+static void begin_checking(struct ft_job *j, int64_t t, struct ft_job_actions *out)
+{
     j->state = FT_JOB_CHECKING;
+    j->config_status = 0;
+    j->phase_limit = t + j->c.reach_timeout;
     do_kind(out, FT_DO_ADDRESS);
 }
 
-/* Every node that cannot be reached is found before the run is refused. */
+/* Every node that was being reached is up or not: the ranks get their nodes. */
 static void all_decided(struct ft_job *j, int64_t t, struct ft_job_actions *out)
 {
-    bool bad = false;
-    for (int n = 0; n < j->c.n_nodes; n++) {
+    int waiting;
+    for (int n = 0; n < j->c.n_nodes; n++)
         if (j->nodes[n].state == FT_NODE_REACHING) return;
-        bad |= j->nodes[n].state == FT_NODE_BAD;
-    }
-    if (bad) {
-        refuse(j, FT_STOP_CONFIG, j->config_status, t, out);
+    const int vacant = n_vacant(j, &waiting);
+    if (vacant || (waiting && n_seated(j) < j->c.n_seats)) {
+        j->seating = true;
+        j->phase_limit = t + FT_JOB_SEAT_LIMIT;
+        do_kind(out, FT_DO_SEAT);
         return;
     }
-    j->state = FT_JOB_CHECKING;
+    begin_checking(j, t, out);
+}
+
+/* Nodes that are lost are reached again when nobody waits for their seats, or when the run has had to shrink. */
+static void begin_attempt(struct ft_job *j, int64_t t, struct ft_job_actions *out)
+{
+    int waiting;
+    j->state = FT_JOB_REACHING;
+    j->seating = false;
     j->phase_limit = t + j->c.reach_timeout;
-    do_kind(out, FT_DO_ADDRESS);
+    for (int n = 0; n < j->c.n_nodes; n++)
+        if (j->nodes[n].state == FT_NODE_EMPTY) j->nodes[n].state = FT_NODE_UP; /* a kept agent */
+    const int vacant = n_vacant(j, &waiting);
+    const bool all = !j->began || vacant > waiting || n_seated(j) + waiting < j->c.n_seats;
+    for (int n = 0; n < j->c.n_nodes; n++) {
+        if (j->nodes[n].state == FT_NODE_UP || !all) continue;
+        j->nodes[n].state = FT_NODE_REACHING;
+        ft_job_do(out, (struct ft_job_action){.kind = FT_DO_REACH, .node = n});
+    }
+    all_decided(j, t, out);
+}
+
+static void on_seated(struct ft_job *j, const struct ft_job_event *e, struct ft_job_actions *out)
+{
+    if (j->state != FT_JOB_REACHING || !j->seating) return;
+    j->seating = false;
+    take_seats(j, e->rank_node, e->number);
+    for (int n = 0; n < j->c.n_nodes; n++) {
+        if (!j->nodes[n].seated || !j->nodes[n].faulty) continue;
+        j->nodes[n].faulty = false; /* nobody else could: it gets another two attempts */
+        j->nodes[n].n_blamed = 0;
+    }
+    ft_job_reset_attempt(j);
+    int waiting;
+    if (n_vacant(j, &waiting)) { /* lost while that was being decided */
+        all_decided(j, e->t, out);
+        return;
+    }
+    begin_checking(j, e->t, out);
+}
+
+static void on_no_seats(struct ft_job *j, const struct ft_job_event *e, struct ft_job_actions *out)
+{
+    if (j->state != FT_JOB_REACHING || !j->seating) return;
+    j->seating = false;
+    if (!j->began) refuse(j, FT_STOP_CONFIG, j->config_status ? j->config_status : 2, e->t, out);
+    else refuse(j, FT_STOP_SEATS, 125, e->t, out);
 }
 
 static void on_node_up(struct ft_job *j, const struct ft_job_event *e, struct ft_job_actions *out)
@@ -182,13 +258,14 @@ static void on_node_ready(struct ft_job *j, const struct ft_job_event *e, struct
     if (e->status) /* 126 and 127 only when nothing else is wrong */
         j->config_status = j->config_status == 0 || j->config_status == e->status ? e->status : 2;
     for (int n = 0; n < j->c.n_nodes; n++)
-        if (!j->nodes[n].ready && j->nodes[n].state == FT_NODE_UP) return;
+        if (j->nodes[n].seated && !j->nodes[n].ready && j->nodes[n].state == FT_NODE_UP) return;
     if (j->config_status) {
-        refuse(j, FT_STOP_CONFIG, j->config_status, e->t, out);
+        refuse(j, FT_STOP_CONFIG, refused_status(j, j->config_status), e->t, out);
         return;
     }
     j->state = FT_JOB_RUNNING;
     j->attempt_at = e->t;
+    j->began = true;
     for (int r = 0; r < j->c.n_ranks; r++) j->ranks[r].state = FT_RANK_STARTING;
     do_kind(out, FT_DO_GO);
 }
@@ -246,6 +323,7 @@ int ft_job_status(const struct ft_job *j)
     case FT_STOP_HANG:
     case FT_STOP_DEADLINE: return 124;
     case FT_STOP_CONFIG: return j->config_status;
+    case FT_STOP_SEATS: return 125;
     case FT_STOP_NODE: return 125;
     case FT_STOP_FAILURE:
     case FT_STOP_DONE:
@@ -262,7 +340,7 @@ static void check_stopped(struct ft_job *j, int64_t t, struct ft_job_actions *ou
 {
     if (j->state != FT_JOB_STOPPING) return;
     for (int n = 0; n < j->c.n_nodes; n++)
-        if (j->nodes[n].state == FT_NODE_UP || j->nodes[n].sweeping) return;
+        if (j->nodes[n].seated && (j->nodes[n].state == FT_NODE_UP || j->nodes[n].sweeping)) return;
     ft_job_attempt_over(j, t, out);
 }
 
@@ -274,17 +352,35 @@ void ft_job_begin_again(struct ft_job *j, int64_t t, struct ft_job_actions *out)
 
 void ft_job_finish(struct ft_job *j, int status, struct ft_job_actions *out) { finish(j, status, out); }
 
+/* Before GO: a run that has not begun is refused; one that has begun goes on without the node, as after a failed attempt. */
+static void lost_early(struct ft_job *j, const struct ft_job_event *e, struct ft_job_actions *out)
+{
+    if (j->state == FT_JOB_REACHING) { /* seats are given when all are decided */
+        if (!j->seating) all_decided(j, e->t, out);
+        return;
+    }
+    if (!j->began) {
+        refuse(j, FT_STOP_NODE, 2, e->t, out);
+        return;
+    }
+    j->stop = FT_STOP_NODE;
+    j->stop_at = e->t;
+    ft_job_attempt_over(j, e->t, out);
+}
+
 static void on_lost(struct ft_job *j, const struct ft_job_event *e, struct ft_job_actions *out)
 {
     struct ft_job_node *n = &j->nodes[e->node];
     if (!is_live(n)) return;
     n->state = FT_NODE_DARK;
     n->lost_at = e->t;
+    if (!n->seated || j->state == FT_JOB_RESTARTING) { /* it waited: no rank is lost with it */
+        if (j->state == FT_JOB_REACHING) lost_early(j, e, out);
+        return;
+    }
     if (j->lost_node < 0) j->lost_node = e->node;
-    bool started = j->state == FT_JOB_RUNNING || j->state == FT_JOB_STOPPING;
-    if (j->state == FT_JOB_RESTARTING) return; /* reached again by the next attempt */
-    if (!started) {
-        refuse(j, FT_STOP_NODE, 2, e->t, out);
+    if (j->state != FT_JOB_RUNNING && j->state != FT_JOB_STOPPING) {
+        lost_early(j, e, out);
         return;
     }
     n->sweeping = true;
@@ -347,7 +443,7 @@ static void on_request(struct ft_job *j, const struct ft_job_event *e, struct ft
 static void on_tick(struct ft_job *j, const struct ft_job_event *e, struct ft_job_actions *out)
 {
     if ((j->state == FT_JOB_REACHING || j->state == FT_JOB_CHECKING) && e->t >= j->phase_limit) {
-        refuse(j, FT_STOP_CONFIG, 2, e->t, out);
+        refuse(j, FT_STOP_CONFIG, refused_status(j, 2), e->t, out);
         return;
     }
     if (j->state == FT_JOB_RUNNING) {
@@ -357,7 +453,7 @@ static void on_tick(struct ft_job *j, const struct ft_job_event *e, struct ft_jo
     if (j->state == FT_JOB_STOPPING && !j->killed && e->t >= j->kill_at) kill_now(j, e->t, out);
     if (j->state == FT_JOB_STOPPING && j->killed && e->t >= j->killed_at + FT_JOB_KILL_LIMIT) {
         for (int n = 0; n < j->c.n_nodes; n++) { /* an agent that does not answer to KILL: its lease ends it */
-            if (j->nodes[n].state == FT_NODE_UP) j->nodes[n].state = FT_NODE_DARK;
+            if (j->nodes[n].seated && j->nodes[n].state == FT_NODE_UP) j->nodes[n].state = FT_NODE_DARK;
         }
         check_stopped(j, e->t, out);
     }
@@ -393,7 +489,8 @@ static void set_tick(struct ft_job *j)
         at = !j->killed ? j->kill_at : j->killed_at + FT_JOB_KILL_LIMIT;
         if (j->killed) at = INT64_MAX;
         for (int n = 0; n < j->c.n_nodes; n++) {
-            if (j->killed && j->nodes[n].state == FT_NODE_UP) at = sooner(at, j->killed_at + FT_JOB_KILL_LIMIT);
+            if (j->killed && j->nodes[n].seated && j->nodes[n].state == FT_NODE_UP)
+                at = sooner(at, j->killed_at + FT_JOB_KILL_LIMIT);
             if (j->nodes[n].sweeping) at = sooner(at, j->nodes[n].lost_at + FT_JOB_SWEEP_LIMIT);
         }
         break;
@@ -421,6 +518,8 @@ static bool is_stale(const struct ft_job *j, const struct ft_job_event *e)
     case FT_EV_SILENT:
     case FT_EV_HEARD: node = e->node; break;
     case FT_EV_START:
+    case FT_EV_SEATED:
+    case FT_EV_NO_SEATS:
     case FT_EV_NODE_UP:
     case FT_EV_NODE_FAILED:
     case FT_EV_ADDRESS:
@@ -443,12 +542,14 @@ void ft_job_step(struct ft_job *j, const struct ft_job_event *e, struct ft_job_a
         begin_attempt(j, e->t, out);
         break;
     case FT_EV_NODE_UP: on_node_up(j, e, out); break;
+    case FT_EV_SEATED: on_seated(j, e, out); break;
+    case FT_EV_NO_SEATS: on_no_seats(j, e, out); break;
     case FT_EV_NODE_FAILED: on_node_failed(j, e, out); break;
     case FT_EV_ADDRESS:
-        j->phase_limit = e->t + j->c.reach_timeout;
+        j->phase_limit = e->t + j->c.ready_timeout;
         do_kind(out, FT_DO_PREPARE);
         break;
-    case FT_EV_NO_ADDRESS: refuse(j, FT_STOP_CONFIG, 2, e->t, out); break;
+    case FT_EV_NO_ADDRESS: refuse(j, FT_STOP_CONFIG, refused_status(j, 2), e->t, out); break;
     case FT_EV_NODE_READY: on_node_ready(j, e, out); break;
     case FT_EV_STARTED:
         j->ranks[e->rank].state = FT_RANK_RUNNING;

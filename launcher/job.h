@@ -1,6 +1,9 @@
 /* The job machine: (state, event) -> (state, actions). Pure: no descriptor, no clock, no transport name; the time is a field
  * of the event. The head (head.h) turns frames, ends and timers into events and carries the actions out.
  *
+ * Nodes have seats or wait: the ranks of a seat run on the node that has it. A node that is lost, or to blame twice, gives its seat
+ * to one that waits; the owner decides who sits where (action SEAT, event SEATED), also with fewer seats and ranks.
+ *
  *   run   REACHING -> CHECKING -> READY -> RUNNING -> STOPPING -> DONE, and STOPPING -> RESTARTING -> REACHING
  *   node  OFF -> REACHING -> UP -> DONE, or FAILED (before the first rank), or LOST (after)
  *   rank  WAITING -> STARTING -> RUNNING -> ENDED
@@ -34,6 +37,8 @@ enum ft_rank_state { FT_RANK_WAITING, FT_RANK_STARTING, FT_RANK_RUNNING, FT_RANK
 enum ft_job_event_kind {
     FT_EV_START,
     FT_EV_NODE_UP,      /* node */
+    FT_EV_SEATED,       /* rank_node, number of ranks: who has which ranks from now on */
+    FT_EV_NO_SEATS,     /* the nodes that are up cannot have all ranks, nor fewer */
     FT_EV_NODE_FAILED,  /* node, status (what the run would end with), text */
     FT_EV_ADDRESS,      /* the address and port of the meeting place are known */
     FT_EV_NO_ADDRESS,   /* text */
@@ -63,11 +68,13 @@ struct ft_job_event {
     bool after_stop, oom;
     int64_t t_node, error_ns, step, saved;
     uint64_t order;
-    const char *text; /* lives during the call; NULL: none */
+    const int *rank_node; /* SEATED: node of each rank, the owner's, kept until the next SEATED */
+    const char *text;     /* lives during the call; NULL: none */
 };
 
 enum ft_job_action_kind {
     FT_DO_REACH,   /* node */
+    FT_DO_SEAT,    /* decide who sits where: SEATED or NO_SEATS follows */
     FT_DO_ADDRESS, /* find address and port of the meeting place */
     FT_DO_PREPARE, /* send the job to every node that is up */
     FT_DO_GO,
@@ -109,12 +116,16 @@ enum ft_stop_reason {
     FT_STOP_DEADLINE,
     FT_STOP_SIGNAL,  /* to the launcher */
     FT_STOP_REQUEST, /* ftlaunch stop */
-    FT_STOP_CONFIG   /* before GO: a node or the address failed */
+    FT_STOP_CONFIG,  /* before GO: a node or the address failed */
+    FT_STOP_SEATS    /* after a loss: too few nodes are left */
 };
 
 struct ft_job_node {
     enum ft_node_state state;
     bool ready, stopped, sweeping, silent, stacks;
+    bool seated; /* it has ranks */
+    bool faulty; /* to blame twice: its seat goes to another one if there is any */
+    int n_blamed;
     int64_t heard_at, lost_at; /* last sign of life as the machine was told */
 };
 struct ft_job_rank {
@@ -129,10 +140,10 @@ struct ft_job_rank {
 };
 
 struct ft_job_config {
-    int n_nodes, n_ranks;
-    const int *rank_node;                                                 /* (n_ranks) */
-    int64_t grace, reach_timeout, hang_timeout, restart_window, deadline; /* ns; 0: off (hang, window, deadline) */
-    int restarts, first_attempt;                                          /* first_attempt: FT_RESTART of the first one */
+    int n_nodes, n_seats, n_ranks; /* the first n_seats nodes have ranks at first, the others wait */
+    const int *rank_node;          /* (n_ranks) */
+    int64_t grace, reach_timeout, ready_timeout, hang_timeout, restart_window, deadline; /* ns; 0: off (hang, window, deadline) */
+    int restarts, first_attempt; /* first_attempt: FT_RESTART of the first one */
     bool end_rank0, is_fttrain;
     uint64_t seed; /* of the jitter */
 };
@@ -151,7 +162,8 @@ struct ft_job {
     int64_t stop_at, kill_at, killed_at, phase_limit;
     int last_signal_n; /* INT or TERM seen while stopping */
     int64_t first_signal_at;
-    bool killed, bye;
+    bool began; /* ranks have run, in any attempt */
+    bool killed, bye, seating;
     int lost_node; /* first lost node; -1 */
     bool hanging, hang_said;
     int hang_rank;
@@ -163,7 +175,8 @@ struct ft_job {
     int64_t last_min_step, last_min_at;
     /* restarts */
     int n_restarts;
-    int64_t restart_at[64];
+    int64_t *restart_at; /* (n_restarts) */
+    size_t restart_cap;
     int64_t best_step; /* reached by any attempt so far; -1 */
     bool last_without_progress;
     int last_rank, last_status;

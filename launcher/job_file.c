@@ -23,6 +23,11 @@ static const char *value_of(const struct writing *x, const char *section, const 
         ft_buf_addf(scratch, "%d", x->p->mesh.size[FT_AXIS_DP]); /* -n is not in the file */
         return scratch->data;
     }
+    if (!strcmp(section, "parallel") && !strcmp(key, "pipeline")) { /* a run on fewer nodes may have changed it */
+        ft_buf_clear(scratch);
+        ft_buf_addf(scratch, "%d", x->p->mesh.size[FT_AXIS_PP]);
+        return scratch->data;
+    }
     return text;
 }
 

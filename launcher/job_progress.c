@@ -139,7 +139,7 @@ void ft_job_stacks(struct ft_job *j, const struct ft_job_event *e, struct ft_job
     j->nodes[e->node].stacks = true;
     if (!j->hanging || j->state != FT_JOB_RUNNING) return;
     for (int n = 0; n < j->c.n_nodes; n++)
-        if (!j->nodes[n].stacks && j->nodes[n].state == FT_NODE_UP) return;
+        if (j->nodes[n].seated && !j->nodes[n].stacks && j->nodes[n].state == FT_NODE_UP) return;
     if (!j->hang_said) say_hang(j, out);
     ft_job_stop(j, FT_STOP_HANG, j->c.grace, e->t, out);
 }

@@ -31,8 +31,8 @@ static void culprit(const struct ft_job *j, int *rank, int *status)
 static bool within_limit(const struct ft_job *j, int64_t t)
 {
     if (!j->c.restart_window) return j->n_restarts < j->c.restarts;
-    int n = 0;
-    for (int i = 0; i < j->n_restarts && i < 64; i++) n += t - j->restart_at[i] < j->c.restart_window;
+    int n = 0; /* they are in order of time */
+    for (int i = j->n_restarts; i-- > 0 && t - j->restart_at[i] < j->c.restart_window;) n++;
     return n < j->c.restarts;
 }
 
@@ -50,6 +50,20 @@ static const char *refusal(const struct ft_job *j, int rank, int status, bool pr
     if (!progressed && j->last_without_progress && ((rank == j->last_rank && status == j->last_status) || attempt_step(j) < 0))
         return "two attempts in a row ended without progress";
     return NULL;
+}
+
+/* A node whose ranks fail twice gives its seat to one that waits; a lost node has given it already. */
+static void blame(struct ft_job *j, int rank)
+{
+    if (rank < 0 || rank >= j->c.n_ranks || (j->stop != FT_STOP_FAILURE && j->stop != FT_STOP_HANG)) return;
+    struct ft_job_node *n = &j->nodes[j->ranks[rank].node];
+    bool other = false;
+    if (++n->n_blamed < 2) return;
+    for (int i = 0; i < j->c.n_nodes; i++) {
+        const struct ft_job_node *k = &j->nodes[i];
+        other |= !k->seated && !k->faulty && (k->state == FT_NODE_UP || k->state == FT_NODE_EMPTY);
+    }
+    n->faulty = other;
 }
 
 void ft_job_attempt_over(struct ft_job *j, int64_t t, struct ft_job_actions *out)
@@ -70,7 +84,9 @@ void ft_job_attempt_over(struct ft_job *j, int64_t t, struct ft_job_actions *out
     j->last_without_progress = !progressed;
     j->last_rank = rank;
     j->last_status = status;
-    j->restart_at[j->n_restarts % 64] = t;
+    blame(j, rank);
+    ft_grow(&j->restart_at, &j->restart_cap, (size_t)j->n_restarts + 1, sizeof *j->restart_at);
+    j->restart_at[j->n_restarts] = t;
     j->n_restarts++;
     j->attempt++;
     uint64_t dice = ft_mix64(j->c.seed + (uint64_t)j->attempt);

@@ -24,12 +24,23 @@ void ft_mux_open(struct ft_mux *m, int n_ranks)
     for (int r = 0; r < n_ranks; r++) m->ranks[r] = (struct ft_mux_rank){.rank = r, .node = "", .fd = -1};
 }
 
+static void drop_rank(struct ft_mux_rank *r)
+{
+    ft_close(&r->fd);
+    for (int k = 0; k < 2; k++) ft_buf_fini(&r->line[k].b);
+}
+
+void ft_mux_resize(struct ft_mux *m, int n_ranks)
+{
+    for (int r = n_ranks; r < m->n_ranks; r++) drop_rank(&m->ranks[r]);
+    m->ranks = ft_xrealloc(m->ranks, (size_t)n_ranks, sizeof *m->ranks);
+    for (int r = m->n_ranks; r < n_ranks; r++) m->ranks[r] = (struct ft_mux_rank){.rank = r, .node = "", .fd = -1};
+    m->n_ranks = n_ranks;
+}
+
 void ft_mux_close(struct ft_mux *m)
 {
-    for (int r = 0; r < m->n_ranks; r++) {
-        ft_close(&m->ranks[r].fd);
-        for (int k = 0; k < 2; k++) ft_buf_fini(&m->ranks[r].line[k].b);
-    }
+    for (int r = 0; r < m->n_ranks; r++) drop_rank(&m->ranks[r]);
     free(m->ranks);
     m->ranks = NULL;
     m->n_ranks = 0;

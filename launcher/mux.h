@@ -43,6 +43,7 @@ struct ft_mux {
     uint64_t n_dropped; /* lines */
 };
 void ft_mux_open(struct ft_mux *m, int n_ranks);
+void ft_mux_resize(struct ft_mux *m, int n_ranks); /* between attempts; files of ranks that stay go on */
 void ft_mux_close(struct ft_mux *m);
 void ft_mux_bytes(struct ft_mux *m, int rank, int stream, const char *p, size_t n, int64_t now);
 void ft_mux_end(struct ft_mux *m, int rank); /* the last line without newline gets one */

@@ -60,10 +60,13 @@ struct ft_plan_request {
     int n_ranks;    /* -n; 0: not given */
     char **program; /* behind "--"; NULL: fttrain */
     int n_program;
-    const char *fttrain;   /* path of fttrain that would be started */
-    const char *job_name;  /* base name of the last job file without .ini; NULL: none */
-    char *const *environ_; /* the head's, for a Slurm allocation; NULL: none */
-    size_t stack_bytes;    /* limit of the stack, for the size of [env]; 0: 8 MiB */
+    const char *fttrain;     /* path of fttrain that would be started */
+    const char *job_name;    /* base name of the last job file without .ini; NULL: none */
+    char *const *environ_;   /* the head's, for a Slurm allocation; NULL: none */
+    const char *const *only; /* these nodes, in this order, and no spares: what is left of a run; NULL: all */
+    size_t n_only;
+    const struct ft_names *late; /* nodes that failed lately: used last; NULL: none */
+    size_t stack_bytes;          /* limit of the stack, for the size of [env]; 0: 8 MiB */
 };
 
 /* All faults go to faults. Returns NULL when there is any error. */

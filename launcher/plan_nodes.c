@@ -179,6 +179,13 @@ static bool has_tag(const struct ft_plan_node *node, const char *tag)
     return false;
 }
 
+static bool is_late(const struct choosing *x, const struct ft_plan_node *node)
+{
+    for (size_t i = 0; i < x->q->late->n; i++)
+        if (ft_str_case_eq(x->q->late->v[i], node->name)) return true;
+    return false;
+}
+
 /* Every name of [env RANGE] is a node. */
 static bool check_ranges(struct choosing *x, const struct ft_name_index *index)
 {
@@ -194,6 +201,30 @@ static bool check_ranges(struct choosing *x, const struct ft_name_index *index)
         }
     }
     return ok;
+}
+
+/* What is left of a run: nodes of the job, in the order given. */
+static bool exactly(struct choosing *x, const struct ft_name_index *index, struct ft_node_choice *out)
+{
+    out->n_used = out->n_spares = 0;
+    for (size_t i = 0; i < x->q->n_only; i++) {
+        const long k = ft_name_index_find(index, x->q->only[i]);
+        if (k >= 0) out->used[out->n_used++] = x->v[k];
+    }
+    return out->n_used > 0;
+}
+
+/* Nodes that failed lately change places with spares that did not and can hold as many ranks. */
+static void use_late_last(const struct choosing *x, struct ft_node_choice *out)
+{
+    if (!x->q->late) return;
+    for (size_t i = 0; i < out->n_used; i++)
+        for (size_t k = 0; is_late(x, &out->used[i]) && k < out->n_spares; k++) {
+            if (is_late(x, &out->spares[k]) || out->spares[k].slots < out->used[i].slots) continue;
+            const struct ft_plan_node late = out->used[i];
+            out->used[i] = out->spares[k];
+            out->spares[k] = late;
+        }
 }
 
 static bool divide(struct choosing *x, struct ft_node_choice *out)
@@ -212,6 +243,7 @@ static bool divide(struct choosing *x, struct ft_node_choice *out)
         if (has_tag(&x->v[i], "spare")) out->spares[out->n_spares++] = x->v[i];
         else out->used[out->n_used++] = x->v[i];
     }
+    if (x->q->only) return exactly(x, &index, out);
     size_t hold = (size_t)x->c->launch.spare_nodes;
     if (hold && hold >= out->n_used)
         return bad_key(x, "launch", "spare_nodes", NULL,
@@ -220,6 +252,7 @@ static bool divide(struct choosing *x, struct ft_node_choice *out)
     out->n_used -= hold;
     memcpy(out->spares + out->n_spares, out->used + out->n_used, hold * sizeof *out->spares);
     out->n_spares += hold;
+    use_late_last(x, out);
     if (!out->n_used)
         return bad(
             x, "nodes", NULL, x->v[0].at, NULL,
@@ -239,7 +272,7 @@ bool ft_plan_choose_nodes(const struct ft_plan_request *q, struct ft_arena *aren
                    ft_arena_printf(arena, "transport local is one node, but %zu are named: %s is the second",
                                    out->n_used + out->n_spares, ft_quote(arena, second->name, strlen(second->name))));
     }
-    if (q->config->launch.min_nodes > (int64_t)out->n_used)
+    if (!q->only && q->config->launch.min_nodes > (int64_t)out->n_used)
         return bad_key(&x, "launch", "min_nodes", NULL,
                        ft_arena_printf(arena, "min_nodes = %lld, but there are only %zu nodes without spares",
                                        (long long)q->config->launch.min_nodes, out->n_used));

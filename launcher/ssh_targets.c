@@ -15,6 +15,7 @@ struct maker {
     struct ft_ssh_targets *t;
     const struct ft_launcher_config *c;
     const char *mode_hint;
+    bool explain;
     struct ft_err *err;
 };
 
@@ -206,6 +207,55 @@ static void commands(struct maker *m, struct ft_ssh_target *out)
     if (m->c->launch.stage) out->file = &m->t->agent;
 }
 
+/* ---- what set what (check -v) ---- */
+
+static void add_origin(struct ft_buf *b, struct ft_arena *a, const char *key, const char *value, const char *node_from,
+                       struct ft_source section, struct ft_source file)
+{
+    if (!value) return;
+    const char *from = node_from ? node_from : ft_source_text(section.file ? section : file, a);
+    ft_buf_addf(b, "%s%s %s (%s)", b->n ? ", " : "", key, value, from);
+}
+
+static const char *origin_of(const struct maker *m, const struct ft_plan_node *n, const struct ft_ssh_settings *s,
+                             const struct ft_ssh_target *target)
+{
+    static const struct ft_ssh_value none;
+    static const struct ft_source nowhere;
+    static const struct ft_node_conf no_conf;
+    const struct ft_node_conf *c = n->conf ? n->conf : &no_conf;
+    struct ft_arena *a = m->t->arena;
+    const struct ft_ssh_value *identity = s->identity.n ? &s->identity.v[0] : &none;
+    const struct ft_ssh_value *known = s->user_known_hosts.n ? &s->user_known_hosts.v[0] : &none;
+    const struct ft_source jump = ft_config_at(m->c, "ssh", "jump");
+    struct ft_buf b = {0};
+    if (!ft_str_eq(target->host, n->name))
+        add_origin(&b, a, "host", target->host, c->host ? n->from : NULL, nowhere, s->hostname.at);
+    add_origin(&b, a, "port", ft_arena_printf(a, "%d", target->port), c->port ? n->from : NULL, ft_config_at(m->c, "ssh", "port"),
+               s->port.at);
+    add_origin(&b, a, "user", target->user, c->user ? n->from : NULL, ft_config_at(m->c, "ssh", "user"), s->user.at);
+    add_origin(&b, a, "identity",
+               c->identity            ? c->identity
+               : m->c->ssh.identity.n ? m->c->ssh.identity.v[0]
+                                      : identity->text,
+               c->identity ? n->from : NULL, ft_config_at(m->c, "ssh", "identity"), identity->at);
+    add_origin(&b, a, "jump",
+               c->jump     ? c->jump
+               : jump.file ? m->c->ssh.jump
+                           : s->proxy_jump.raw,
+               c->jump ? n->from : NULL, jump, s->proxy_jump.at);
+    add_origin(&b, a, "known_hosts", m->c->ssh.known_hosts ? m->c->ssh.known_hosts : known->text, NULL,
+               ft_config_at(m->c, "ssh", "known_hosts"), known->at);
+    add_origin(&b, a, "HostKeyAlias", s->host_key_alias.raw, NULL, nowhere, s->host_key_alias.at);
+    add_origin(&b, a, "StrictHostKeyChecking", s->strict.raw, NULL, nowhere, s->strict.at);
+    add_origin(&b, a, "KexAlgorithms", s->kex.raw, NULL, nowhere, s->kex.at);
+    add_origin(&b, a, "Ciphers", s->ciphers.raw, NULL, nowhere, s->ciphers.at);
+    add_origin(&b, a, "HostKeyAlgorithms", s->host_key_algorithms.raw, NULL, nowhere, s->host_key_algorithms.at);
+    const char *text = ft_arena_strdup(a, ft_buf_str(&b));
+    ft_buf_fini(&b);
+    return text;
+}
+
 static enum ft_code make_node(struct maker *m, const struct ft_plan_node *n, struct ft_ssh_node *out)
 {
     struct ft_arena *a = m->t->arena;
@@ -221,29 +271,30 @@ static enum ft_code make_node(struct maker *m, const struct ft_plan_node *n, str
     enum ft_code c = fill(m, &q, n->conf ? n->conf->identity : NULL, &s, &out->target);
     if (c == FT_OK) c = chain_of(m, n, &s, &out->through);
     if (c == FT_OK) commands(m, &out->target);
+    if (c == FT_OK && m->explain) out->origin = origin_of(m, n, &s, &out->target);
     return c;
 }
 
-enum ft_code ft_ssh_targets_make(const struct ft_plan *plan, const char *program_dir, struct ft_ssh_targets *t, struct ft_err *err)
+enum ft_code ft_ssh_targets_make(const struct ft_ssh_request *q, struct ft_ssh_targets *t, struct ft_err *err)
 {
     *t = (struct ft_ssh_targets){.arena = ft_arena_create(), .hosts = ft_ssh_hosts_create()};
     t->me = ft_ssh_me(t->arena);
     t->keys = ft_ssh_keyring_create(&t->me);
     t->notes.arena = t->arena;
-    const struct ft_ssh_fields *f = &plan->config->ssh;
+    const struct ft_ssh_fields *f = &q->config->ssh;
     if (!ft_str_eq(f->agent, "auto") && !ft_ssh_plain_word(f->agent)) {
         ft_fail(err, FT_CONFIG, "[ssh] agent = '%s' is no path that every login shell takes as it is (letters, digits and _./+-)",
                 f->agent);
         return FT_CONFIG;
     }
-    enum ft_code c = read_agent(t, program_dir, err);
+    enum ft_code c = read_agent(t, q->program_dir, err);
     if (c == FT_OK) c = ft_ssh_conf_read(f->config, &t->me, t->arena, &t->notes, &t->conf, err);
     if (c != FT_OK) return c;
     ft_ssh_memory_read(&t->memory, &t->me, t->build, t->arena);
-    struct maker m = {.t = t, .c = plan->config, .mode_hint = check_modes(&t->me, t->arena), .err = err};
-    t->n_nodes = plan->n_nodes;
-    t->nodes = ft_arena_array(t->arena, plan->n_nodes, sizeof *t->nodes);
-    for (size_t i = 0; i < plan->n_nodes && c == FT_OK; i++) c = make_node(&m, &plan->nodes[i], &t->nodes[i]);
+    struct maker m = {.t = t, .c = q->config, .explain = q->explain, .mode_hint = check_modes(&t->me, t->arena), .err = err};
+    t->n_nodes = q->n_nodes;
+    t->nodes = ft_arena_array(t->arena, q->n_nodes, sizeof *t->nodes);
+    for (size_t i = 0; i < q->n_nodes && c == FT_OK; i++) c = make_node(&m, q->nodes[i], &t->nodes[i]);
     return c;
 }
 

@@ -16,7 +16,8 @@ struct ft_ssh_bastion {
 };
 struct ft_ssh_node {
     struct ft_ssh_target target;
-    int through; /* index of the last bastion of its chain; -1: none */
+    int through;        /* index of the last bastion of its chain; -1: none */
+    const char *origin; /* its settings and what set each: "port 2222 (job.ini:4), user ml (default), …" */
 };
 struct ft_ssh_targets {
     struct ft_arena *arena;
@@ -29,14 +30,20 @@ struct ft_ssh_targets {
     struct ft_buf agent_bytes;
     struct ft_ssh_file agent;
     char build[24];
-    struct ft_ssh_node *nodes; /* as in the plan */
+    struct ft_ssh_node *nodes; /* as given */
     size_t n_nodes;
     struct ft_ssh_bastion **bastions;
     size_t n_bastions, bastions_cap;
 };
-/* program_dir: where our ftlaunch-agent lies. *t is filled as far as it came; ft_ssh_targets_fini in any case. */
-enum ft_code ft_ssh_targets_make(const struct ft_plan *plan, const char *program_dir, struct ft_ssh_targets *t,
-                                 struct ft_err *err) FT_MUST_CHECK;
+struct ft_ssh_request {
+    const struct ft_launcher_config *config;
+    const struct ft_plan_node *const *nodes;
+    size_t n_nodes;
+    const char *program_dir; /* where our ftlaunch-agent lies */
+    bool explain;            /* origin of each node is wanted */
+};
+/* *t is filled as far as it came; ft_ssh_targets_fini in any case. */
+enum ft_code ft_ssh_targets_make(const struct ft_ssh_request *q, struct ft_ssh_targets *t, struct ft_err *err) FT_MUST_CHECK;
 void ft_ssh_targets_fini(struct ft_ssh_targets *t);
 
 #endif

@@ -32,7 +32,7 @@ const struct ft_wire_row ft_wire_rows[] = {
     {FT_MSG_PROOF, true, "PROOF", {TEXT("proof")}},
     {FT_MSG_FACT, true, "FACT", {TEXT("name"), TEXT("value")}},
     {FT_MSG_RESULT, true, "RESULT", {U32("id"), U8("ok"), U64("number"), TEXT("text")}},
-    {FT_MSG_READY, true, "READY", {U32("code"), TEXT("text")}},
+    {FT_MSG_READY, true, "READY", {U32("code"), TEXT("text"), U32("job")}},
     {FT_MSG_STARTED, true, "STARTED", {U32("pid"), I64("time")}},
     {FT_MSG_EXECFAIL, true, "EXECFAIL", {U32("step"), U32("errno"), TEXT("text")}},
     {FT_MSG_OUT, true, "OUT", {U8("stream"), TEXT("bytes")}},

@@ -42,7 +42,7 @@ enum ft_msg_type {
     FT_MSG_PROOF,     /* proof (TCP streams) */
     FT_MSG_FACT,      /* name, value: one fact of the node's inventory */
     FT_MSG_RESULT,    /* id, ok, number, text: answer to PROBE */
-    FT_MSG_READY,     /* code (0; 126 127: the program; 2: anything else), text */
+    FT_MSG_READY,     /* code (0; 126 127: the program; 2: anything else), text, number of the JOB */
     FT_MSG_STARTED,   /* pid, time ns */
     FT_MSG_EXECFAIL,  /* step, errno, text */
     FT_MSG_OUT,       /* stream (1 or 2), bytes */
@@ -78,12 +78,17 @@ enum ft_left { FT_LEFT_SWEPT = 1, FT_LEFT_KEPT = 2 };
  * LISTEN: number = ms, text = lines: nonce, interface (auto, a name or a CIDR), address ("" or the only one). The agent listens on
  *   its own addresses; RESULT text = lines "ADDRESS PORT INTERFACE", the one that the login used first.
  * CONNECT: number = ms, text = lines: nonce, then "ADDRESS PORT" each. RESULT text = one digit per address: 1 reached with the
- *   nonce, 0 not. */
-enum ft_probe { FT_PROBE_PORT = 1, FT_PROBE_LISTEN, FT_PROBE_CONNECT };
+ *   nonce, 0 not.
+ * ASK: number = ms, text = NUL-terminated words behind the job's program, which reads the job file as /dev/stdin in the job's working
+ *   directory and environment. RESULT number = its exit status (128+N: signal), text = its stdout, in pieces; not ok: text = why
+ *   there is none. */
+enum ft_probe { FT_PROBE_PORT = 1, FT_PROBE_LISTEN, FT_PROBE_CONNECT, FT_PROBE_ASK };
 /* Pieces of a JOB. Lists are NUL-terminated strings one after another. END is the last one. */
 enum ft_job_part {
-    FT_PART_SETTINGS = 1, /* NAME=VALUE…: slots, children (end|keep), stdin (-, all or slot list), grace_ms */
-    FT_PART_WORKDIR,      /* the path */
+    FT_PART_SETTINGS =
+        1,           /* NAME=VALUE…: job (number), slots, first_rank, children (end|keep), stdin (-, all or a rank), bind, check
+                             (yes: nothing is swept or made). Begins a JOB: parts that came before are forgotten */
+    FT_PART_WORKDIR, /* the path */
     FT_PART_ARGV,
     FT_PART_FORWARD,  /* NAME=VALUE… from the head, over the node's own environment */
     FT_PART_RANK_ENV, /* NAME=VALUE… of one rank */

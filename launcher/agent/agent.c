@@ -148,14 +148,10 @@ void ft_agent_stop(struct ft_agent *a, int64_t grace_ns)
     ft_ranks_advance(a);
 }
 
-static void new_attempt(struct ft_agent *a)
+static void forget_job(struct ft_agent *a)
 {
-    ft_agent_meet_end(a);
-    ft_agent_stacks_stop(a);
+    ft_agent_ask_end(a);
     ft_ranks_destroy(a);
-    ft_contain_remove(&a->contain);
-    tell_keeper(a, 'C', "", -1);
-    ft_close(&a->port_fd);
     ft_buf_fini(&a->job.workdir);
     ft_buf_fini(&a->job.argv);
     ft_buf_fini(&a->job.forward);
@@ -163,6 +159,16 @@ static void new_attempt(struct ft_agent *a)
     ft_buf_fini(&a->job.run_dir);
     ft_buf_fini(&a->job.job_file);
     a->job = (struct ft_job_parts){.in = "-"};
+}
+
+static void new_attempt(struct ft_agent *a)
+{
+    ft_agent_meet_end(a);
+    ft_agent_stacks_stop(a);
+    forget_job(a);
+    ft_contain_remove(&a->contain);
+    tell_keeper(a, 'C', "", -1);
+    ft_close(&a->port_fd);
     a->order = 0;
     a->n_killed = 0;
     a->killing = false;
@@ -281,6 +287,7 @@ static void on_welcome(struct ft_agent *a, const struct ft_msg *m)
     ft_msg_copy_text(m, 2, a->node, sizeof a->node);
     a->lease_ns = (int64_t)m->f[3].u * FT_MS;
     a->welcomed = true;
+    ft_agent_facts(a);
 }
 
 /* SWEEP: the agent of this run was lost; whoever holds its lease is killed with all that carries the run's id. */
@@ -330,6 +337,9 @@ static void take_settings(struct ft_agent *a, const struct ft_msg *m)
 {
     if (m->f[1].n && m->f[1].p[m->f[1].n - 1]) return; /* every string must end in a NUL */
     int64_t n;
+    forget_job(a);
+    if (ft_parse_i64(setting(m, "job"), 0, UINT32_MAX, &n)) a->job.number = (uint32_t)n;
+    a->job.check = strcmp(setting(m, "check"), "yes") == 0;
     if (ft_parse_i64(setting(m, "slots"), 1, 4096, &n)) a->job.n_slots = (int)n;
     if (ft_parse_i64(setting(m, "first_rank"), 0, INT32_MAX, &n)) a->job.first_rank = (int)n;
     a->job.keep_children = strcmp(setting(m, "children"), "keep") == 0;
@@ -337,15 +347,15 @@ static void take_settings(struct ft_agent *a, const struct ft_msg *m)
     snprintf(a->job.bind, sizeof a->job.bind, "%.15s", setting(m, "bind"));
     a->job.else_path = strcmp(setting(m, "else_path"), "yes") == 0;
     snprintf(a->socket, sizeof a->socket, "%s", setting(m, "socket"));
-    if (!a->slots) ft_ranks_create(a);
+    ft_ranks_create(a);
 }
 
 static void say_ready(struct ft_agent *a)
 {
     if (!a->leased) take_lease(a);
-    ft_sweep_dead_runs(said_leftover, a);
+    if (!a->job.check) ft_sweep_dead_runs(said_leftover, a);
     /* Kept children stay in no cgroup of ours: it could not be removed. */
-    if (!a->job.keep_children && ft_contain_make(&a->contain, a->run)) tell_keeper(a, 'C', a->contain.path, -1);
+    if (!a->job.check && !a->job.keep_children && ft_contain_make(&a->contain, a->run)) tell_keeper(a, 'C', a->contain.path, -1);
     a->oom_kills = ft_contain_oom_kills();
     struct ft_buf why = {0};
     int code = a->leased ? ft_ranks_ready(a, &why) : 2;
@@ -353,6 +363,7 @@ static void say_ready(struct ft_agent *a)
     struct ft_msg r = ft_msg_make(FT_MSG_READY, FT_WIRE_NODE);
     ft_msg_u(&r, 0, (uint64_t)code);
     ft_msg_bytes(&r, 1, why.data, why.n);
+    ft_msg_u(&r, 2, a->job.number);
     ft_wire_send(&a->wire, &r);
     ft_buf_fini(&why);
 }
@@ -398,6 +409,7 @@ static void on_probe(struct ft_agent *a, const struct ft_msg *m)
     if (m->f[1].u == FT_PROBE_PORT) ft_agent_probe_port(a, id, text, (unsigned)m->f[2].u, m->f[3].u);
     else if (m->f[1].u == FT_PROBE_LISTEN) ft_agent_probe_listen(a, id, (int64_t)(m->f[2].u % 3600000), text);
     else if (m->f[1].u == FT_PROBE_CONNECT) ft_agent_probe_connect(a, id, (int64_t)(m->f[2].u % 3600000), text);
+    else if (m->f[1].u == FT_PROBE_ASK) ft_agent_probe_ask(a, id, (int64_t)(m->f[2].u % 3600000), text, m->f[4].n);
     free(text);
 }
 

@@ -87,6 +87,8 @@ struct ft_job_parts {
     char bind[16];  /* none core numa gpu auto */
     char in[64];    /* "-", "all" or a rank */
     bool else_path; /* a program that is not there is looked for on PATH by its last name */
+    bool check;     /* ftlaunch check: nothing is swept, no folder is made, nothing is started */
+    uint32_t number;
     struct ft_buf workdir, argv, forward, env;
     struct ft_buf run_dir, job_file; /* empty: the head's folder is ours */
 };
@@ -106,6 +108,7 @@ struct ft_agent {
     int64_t kill_at; /* STOPPING: when KILL is due */
     bool killing;
     struct ft_meeting *meeting; /* addresses are being tried; NULL */
+    struct ft_asking *asking;   /* the program is answering a question; NULL */
     struct ft_job_parts job;
     struct ft_slot *slots;
     int n_slots;
@@ -131,6 +134,7 @@ void ft_agent_head_gone(struct ft_agent *a);  /* the lifeline ended */
 void ft_ranks_create(struct ft_agent *a);
 void ft_ranks_destroy(struct ft_agent *a);
 int ft_ranks_ready(struct ft_agent *a, struct ft_buf *why); /* 0, or the code of READY with the reason */
+const char *ft_ranks_workdir(const struct ft_agent *a);     /* NULL: as the agent stands */
 void ft_ranks_start(struct ft_agent *a);
 void ft_ranks_reap(struct ft_agent *a);    /* takes every death that is in the epoll, in order */
 void ft_ranks_deaths(struct ft_agent *a);  /* the same, and goes on: EXITs, leftovers, GONE */
@@ -162,6 +166,15 @@ void ft_agent_else_path(struct ft_agent *a);
 void ft_agent_probe_listen(struct ft_agent *a, uint32_t id, int64_t limit_ms, char *text);
 void ft_agent_probe_connect(struct ft_agent *a, uint32_t id, int64_t limit_ms, char *text);
 void ft_agent_meet_end(struct ft_agent *a);
+void ft_agent_answer(struct ft_agent *a, uint32_t id, bool ok, uint64_t number, const char *text, size_t n); /* a RESULT */
+
+/* facts.c: the inventory of the node, as FACT frames */
+void ft_agent_facts(struct ft_agent *a);
+void ft_agent_facts_of_job(struct ft_agent *a, const char *program); /* what only a job asks for: its program, room */
+
+/* ask.c: words are NUL-terminated, words_n bytes in all */
+void ft_agent_probe_ask(struct ft_agent *a, uint32_t id, int64_t limit_ms, const char *words, size_t words_n);
+void ft_agent_ask_end(struct ft_agent *a); /* what still runs is killed */
 
 /* port.c */
 socklen_t ft_agent_address(const char *addr, unsigned port, struct sockaddr_storage *out); /* 0: no address */

@@ -64,14 +64,19 @@ void ft_agent_meet_end(struct ft_agent *a)
     a->meeting = NULL;
 }
 
-static void answer(struct ft_agent *a, uint32_t id, bool ok, const char *text)
+void ft_agent_answer(struct ft_agent *a, uint32_t id, bool ok, uint64_t number, const char *text, size_t n)
 {
     struct ft_msg r = ft_msg_make(FT_MSG_RESULT, FT_WIRE_NODE);
     ft_msg_u(&r, 0, id);
     ft_msg_u(&r, 1, ok);
-    ft_msg_text(&r, 3, text);
-    ft_wire_send(&a->wire, &r);
+    ft_msg_u(&r, 2, number);
+    ft_wire_send_pieces(&a->wire, r, 3, text, n);
     ft_agent_flush(a);
+}
+
+static void answer(struct ft_agent *a, uint32_t id, bool ok, const char *text)
+{
+    ft_agent_answer(a, id, ok, 0, text, strlen(text));
 }
 
 static void on_end(void *self, int64_t now)

@@ -57,7 +57,7 @@ static char **list_of(const struct ft_buf *b)
     return v;
 }
 
-static const char *workdir(const struct ft_agent *a) { return a->job.workdir.n ? a->job.workdir.data : NULL; }
+const char *ft_ranks_workdir(const struct ft_agent *a) { return a->job.workdir.n ? a->job.workdir.data : NULL; }
 
 /* Decides what every rank is bound to; the table goes to the head's -v. false: it cannot be done. */
 static bool bind_ranks(struct ft_agent *a, char *const *env, struct ft_buf *why)
@@ -93,19 +93,20 @@ int ft_ranks_ready(struct ft_agent *a, struct ft_buf *why)
         ft_buf_adds(why, "the job has no program or no ranks");
         return 2;
     }
-    if (workdir(a) && !ft_is_dir(workdir(a))) {
-        ft_buf_addf(why, "working directory '%s': %s", workdir(a),
-                    access(workdir(a), F_OK) < 0 ? strerror(errno) : "Not a directory");
+    if (ft_ranks_workdir(a) && !ft_is_dir(ft_ranks_workdir(a))) {
+        ft_buf_addf(why, "working directory '%s': %s", ft_ranks_workdir(a),
+                    access(ft_ranks_workdir(a), F_OK) < 0 ? strerror(errno) : "Not a directory");
         return 2;
     }
-    if (!ft_agent_make_folder(a, why)) return 2;
+    if (!a->job.check && !ft_agent_make_folder(a, why)) return 2;
     ft_agent_else_path(a);
     char **env = ft_environ_make(&a->job.forward, &a->slots[0].rank_env, &a->job.env, NULL);
     struct ft_buf path = {0};
-    int e = ft_proc_find(a->job.argv.data, workdir(a), env, &path);
+    int e = ft_proc_find(a->job.argv.data, ft_ranks_workdir(a), env, &path);
     if (e)
         ft_buf_addf(why, "program '%s': %s", ft_buf_str(&path),
                     e == ENOENT && !strchr(a->job.argv.data, '/') ? "not found in PATH" : strerror(e));
+    if (a->job.check) ft_agent_facts_of_job(a, e ? NULL : path.data);
     ft_buf_fini(&path);
     bool bound = e || bind_ranks(a, env, why);
     free(env);
@@ -204,12 +205,12 @@ static void start_one(struct ft_agent *a, struct ft_slot *s)
     if (s->binding.gpu >= 0) ft_buf_add(&s->rank_env, order, sizeof order);
     char **env = ft_environ_make(&a->job.forward, &s->rank_env, &a->job.env, progress), **argv = list_of(&a->job.argv);
     struct ft_buf path = {0};
-    int e = ft_proc_find(argv[0], workdir(a), env, &path);
+    int e = ft_proc_find(argv[0], ft_ranks_workdir(a), env, &path);
     s->cgroup = ft_contain_rank(&a->contain, s->index);
     struct ft_proc_spec spec = {.path = path.data,
                                 .argv = argv,
                                 .env = env,
-                                .workdir = workdir(a),
+                                .workdir = ft_ranks_workdir(a),
                                 .std = {p.in[0], p.out[1], p.err[1]},
                                 .kept = {p.progress[1]},
                                 .n_kept = 1,
@@ -340,7 +341,7 @@ static void add_core(struct ft_agent *a, const struct ft_slot *s, struct ft_buf 
     }
     bool numbered = ft_read_file("/proc/sys/kernel/core_uses_pid", 16, &uses_pid, NULL) == FT_OK && uses_pid.n &&
                     uses_pid.data[0] == '1';
-    if (pattern.data[0] != '/') ft_buf_addf(&path, "%s/", workdir(a) ? workdir(a) : ".");
+    if (pattern.data[0] != '/') ft_buf_addf(&path, "%s/", ft_ranks_workdir(a) ? ft_ranks_workdir(a) : ".");
     for (const char *p = pattern.data; *p; p++) {
         if (p[0] == '%' && (p[1] == 'p' || p[1] == 'P')) {
             ft_buf_addf(&path, "%d", (int)s->proc.pid);

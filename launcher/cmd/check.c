@@ -1,14 +1,17 @@
 /* ftlaunch check: everything that can be found out before the start; all problems, not the first. At the head: the sections of the
- * launcher, the plan, and what fttrain says of its own (with everything when the head is the node, else its sections only). */
+ * launcher, the plan, and what fttrain says of its own (with everything when the head is the node, else its sections only); on
+ * nodes elsewhere: their agents (head_check.c). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/hash.h"
 #include "base/ini.h"
 #include "launcher/ask.h"
 #include "launcher/cmd/cmd.h"
+#include "launcher/head.h"
 #include "launcher/proc.h"
 
 enum { OPT_N = 1 };
@@ -118,7 +121,58 @@ static void write_fault(struct ft_jw *w, const struct ft_fault *f)
     ft_jw_end(w);
 }
 
-static void print_json(const struct ft_cmd *c, const struct ft_json *answer)
+/* What the nodes said about themselves. */
+static void write_cluster(struct ft_jw *w, const struct ft_buf *cluster)
+{
+    struct ft_json *v = NULL;
+    if (!cluster->n || ft_json_parse(cluster->data, cluster->n, 0, &v, NULL, NULL)) return;
+    ft_jw_key(w, "cluster");
+    ft_jw_value(w, v);
+    ft_json_destroy(v);
+}
+
+/* -v: every value of the launcher that is no default, and the place that set it. */
+static void print_origins(const struct ft_cmd *c)
+{
+    for (size_t s = 0; ft_launcher_sections[s]; s++)
+        for (size_t i = 0; i < ft_launcher_sections[s]->n_fields; i++) {
+            const struct ft_value *v = &c->config->values[s][i];
+            if (!v->text || !v->at.file) continue;
+            printf("set     %s.%s = %s (%s)\n", ft_launcher_sections[s]->name, ft_launcher_sections[s]->fields[i].name, v->text,
+                   ft_source_text(v->at, c->arena));
+        }
+}
+
+/* The nodes are elsewhere: their agents look. */
+static void check_nodes(struct ft_cmd *c, const struct ft_plan *p, const struct ft_json *facts, struct ft_buf *cluster,
+                        struct ft_buf *text)
+{
+    struct ft_buf self = {0};
+    struct ft_err err = {.code = FT_OK};
+    unsigned char r[8];
+    char id[32] = "check-";
+    if (!ft_random(r, sizeof r)) FT_BUG("getrandom failed");
+    ft_hex(r, sizeof r, id + 6);
+    if (ft_self_dir(&self, &err)) {
+        ft_faults_add(&c->faults, FT_SEV_ERROR, (struct ft_source){0}, NULL, NULL, "%s", err.text);
+        return;
+    }
+    const struct ft_head_request q = {.plan = p,
+                                      .argv = p->argv,
+                                      .dir = {.id = id, .path = "/"},
+                                      .verbose = c->verbose,
+                                      .program_dir = self.data,
+                                      .planning = &c->planning,
+                                      .facts = facts};
+    const int status = ft_head_check(&q, &c->faults, cluster, text, c->arena);
+    if (status)
+        ft_faults_add(&c->faults, FT_SEV_ERROR, (struct ft_source){0}, NULL, NULL,
+                      "stopped by a signal before everything was checked");
+    c->status = status;
+    ft_buf_fini(&self);
+}
+
+static void print_json(const struct ft_cmd *c, const struct ft_json *answer, const struct ft_buf *cluster)
 {
     struct ft_buf out = {0};
     struct ft_jw w = ft_jw_begin(&out);
@@ -135,6 +189,7 @@ static void print_json(const struct ft_cmd *c, const struct ft_json *answer)
         ft_jw_object(&w);
         ft_jw_end(&w);
     }
+    write_cluster(&w, cluster);
     ft_jw_end(&w);
     printf("%s\n", out.data);
     ft_buf_fini(&out);
@@ -147,6 +202,14 @@ static void print_fine(const struct ft_cmd *c, const struct ft_plan *p, bool ask
            p->n_nodes == 1 ? "" : "s", p->transport);
     if (c->faults.n_warnings) printf(", %zu warning%s", c->faults.n_warnings, c->faults.n_warnings == 1 ? "" : "s");
     puts(asked || !p->is_fttrain ? "" : " (the sections of fttrain are not checked)");
+}
+
+static bool may_start(struct ft_cmd *c, const struct ft_plan *p)
+{
+    if (!p->n_argv)
+        ft_faults_add(&c->faults, FT_SEV_ERROR, (struct ft_source){0}, NULL, NULL,
+                      "there is no fttrain beside ftlaunch or on PATH, and no program behind '--'");
+    return p->n_argv > 0;
 }
 
 static int run(const struct ft_command *self, int argc, char **argv)
@@ -167,11 +230,18 @@ static int run(const struct ft_command *self, int argc, char **argv)
     const struct ft_plan *p = ft_cmd_load_job(&c) ? ft_cmd_make_plan(&c, n) : NULL;
     struct ft_json *answer = c.argv.n_rest ? NULL : ask_fttrain(&c, p);
     if (p && p->config->cluster.transport == FT_TRANSPORT_LOCAL) check_here(&c, p);
+    struct ft_buf cluster = {0}, text = {0};
+    if (p && !c.faults.n_errors && p->config->cluster.transport == FT_TRANSPORT_SSH && may_start(&c, p))
+        check_nodes(&c, p, answer, &cluster, &text);
     ft_ini_sort_faults(c.ini, &c.faults);
-    if (c.json) print_json(&c, answer);
+    if (c.json) print_json(&c, answer, &cluster);
     else ft_cmd_print_faults(&c);
-    c.status = c.faults.n_errors ? 2 : 0;
+    if (!c.status) c.status = c.faults.n_errors ? 2 : 0;
+    if (!c.json && c.verbose > 0 && c.config) print_origins(&c);
+    if (!c.json && c.verbose >= 0) fputs(ft_buf_str(&text), stdout);
     if (!c.status && !c.json && c.verbose >= 0) print_fine(&c, p, answer != NULL);
+    ft_buf_fini(&cluster);
+    ft_buf_fini(&text);
     ft_json_destroy(answer);
     return ft_cmd_end(&c);
 }
@@ -180,7 +250,13 @@ static const struct ft_command command = {
     .name = "check",
     .usage = "JOB.ini… [--set SECTION.KEY=VALUE]… [-n N] [--json] [-- PROGRAM ARGS…]",
     .summary = "everything that can be found out before the start; all problems",
-    .text = "Reads and plans the job, asks fttrain about its sections, and prints every problem in the order of files and lines.\n"
+    .text = "Reads and plans the job, asks fttrain about its sections, and prints every problem in the order of files and lines. "
+            "Nodes\n"
+            "over ssh are reached: login, agent, addresses and ports both ways, working directory, program, devices, room; fttrain "
+            "looks at\n"
+            "model, data and memory on one node of each kind; what differs between nodes is printed (-v: what is equal too, and "
+            "what set\n"
+            "each value). Nothing is started, nothing is left.\n"
             "Exit status 0: nothing is wrong; 2: something is.",
     .options = options,
     .n_options = sizeof options / sizeof *options,

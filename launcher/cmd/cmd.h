@@ -65,7 +65,8 @@ struct ft_cmd {
     struct ft_ini *ini;
     struct ft_faults faults;
     const struct ft_launcher_config *config;
-    const char *job_name; /* base name of the last file without .ini; NULL: no file */
+    struct ft_plan_request planning; /* of ft_cmd_make_plan */
+    const char *job_name;            /* base name of the last file without .ini; NULL: no file */
 };
 
 void ft_cmd_begin(struct ft_cmd *c, const struct ft_command *self, int argc, char **argv);

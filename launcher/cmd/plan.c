@@ -30,15 +30,15 @@ static size_t stack_bytes(void)
 
 const struct ft_plan *ft_cmd_make_plan(struct ft_cmd *c, int n_ranks)
 {
-    struct ft_plan_request q = {.config = c->config,
-                                .n_ranks = n_ranks,
-                                .program = c->argv.n_rest ? c->argv.rest : NULL,
-                                .n_program = c->argv.n_rest,
-                                .fttrain = ft_find_fttrain(c->arena),
-                                .job_name = c->job_name,
-                                .environ_ = environ,
-                                .stack_bytes = stack_bytes()};
-    return ft_plan_make(&q, c->arena, &c->faults);
+    c->planning = (struct ft_plan_request){.config = c->config,
+                                           .n_ranks = n_ranks,
+                                           .program = c->argv.n_rest ? c->argv.rest : NULL,
+                                           .n_program = c->argv.n_rest,
+                                           .fttrain = ft_find_fttrain(c->arena),
+                                           .job_name = c->job_name,
+                                           .environ_ = environ,
+                                           .stack_bytes = stack_bytes()};
+    return ft_plan_make(&c->planning, c->arena, &c->faults);
 }
 
 static bool has_section(const struct ft_cmd *c, const char *section)

@@ -30,7 +30,6 @@ struct request {
     int attempt;
     const char *changed;   /* what --set changed in a run that goes on */
     struct ft_json *facts; /* fttrain's answer; NULL: none */
-    const char *replanned; /* why this is another plan of the same run; NULL */
 };
 
 static bool read_options(struct request *q)
@@ -58,7 +57,7 @@ static const char *runs_folder(struct request *q)
     return found;
 }
 
-/* Program and world of the run, from its plan.json. */
+/* The program of the run, from its plan.json; its world is in the job file. */
 static enum ft_code take_program(struct request *q, struct ft_err *err)
 {
     struct ft_json *plan = NULL;
@@ -67,7 +66,6 @@ static enum ft_code take_program(struct request *q, struct ft_err *err)
     const struct ft_json *argv = ft_json_get(plan, "argv");
     size_t n = ft_json_count(argv);
     const char *first = n ? ft_json_str(ft_json_at(argv, 0)) : NULL, *slash = first ? strrchr(first, '/') : NULL;
-    if (!q->n_ranks) q->n_ranks = (int)ft_json_int(ft_json_get(plan, "world"), 0);
     if (first && !(n == 1 && ft_str_eq(slash ? slash + 1 : first, "fttrain"))) {
         q->c.argv.rest = ft_arena_array(q->c.arena, n + 1, sizeof *q->c.argv.rest);
         q->c.argv.n_rest = (int)n;
@@ -129,7 +127,7 @@ static void ask_fttrain(struct request *q, const struct ft_plan *p)
                               .sets = q->c.sets,
                               .n_sets = q->c.n_sets,
                               .more_set = data};
-    if (workdir) ask.more[0] = "--shallow";
+    if (workdir || q->c.config->cluster.transport != FT_TRANSPORT_LOCAL) ask.more[0] = "--shallow"; /* the nodes are asked */
     if (ft_ask_fttrain(&ask, &q->facts, &status, &err)) {
         ft_faults_add(&q->c.faults, FT_SEV_ERROR, (struct ft_source){NULL, 0, 0}, NULL, NULL, "%s", err.text);
         return;
@@ -188,12 +186,14 @@ static void mention_unfinished(struct request *q)
     fprintf(stderr, "ftlaunch: the run before, %s, did not finish; ftlaunch run --continue %s goes on with it\n", last, last);
 }
 
-static int start(struct request *q, const struct ft_plan *p, struct ft_head_missing *missing)
+static enum ft_code keep_plan(void *self, const struct ft_plan *p, struct ft_err *err) { return write_folder(self, p, err); }
+
+static int start(struct request *q, const struct ft_plan *p)
 {
     struct ft_err err = {.code = FT_OK};
     struct ft_buf self = {0};
     enum ft_code c = ft_self_dir(&self, &err);
-    if (!c && !q->dir.path) c = ft_rundir_create(q->c.config->launch.run_dir, job_name(q, p), q->c.arena, &q->dir, &err);
+    if (!c && !q->continued) c = ft_rundir_create(q->c.config->launch.run_dir, job_name(q, p), q->c.arena, &q->dir, &err);
     if (!c) c = write_folder(q, p, &err);
     if (c) {
         ft_cmd_fail(&q->c, &err);
@@ -201,7 +201,7 @@ static int start(struct request *q, const struct ft_plan *p, struct ft_head_miss
         q->c.status = 2; /* nothing was started */
         return q->c.status;
     }
-    if (!q->continued && !q->replanned && q->c.verbose >= 0) mention_unfinished(q);
+    if (!q->continued && q->c.verbose >= 0) mention_unfinished(q);
     struct ft_log_sink before = ft_log_get();
     int log = open_log(q);
     struct ft_head_request r = {.plan = p,
@@ -212,51 +212,15 @@ static int start(struct request *q, const struct ft_plan *p, struct ft_head_miss
                                 .command = q->command,
                                 .verbose = q->c.verbose,
                                 .program_dir = self.data,
-                                .replanned = q->replanned};
-    int status = ft_head_run(&r, missing, q->c.arena);
+                                .planning = &q->c.planning,
+                                .facts = q->facts,
+                                .keep_plan = keep_plan,
+                                .self = q};
+    int status = ft_head_run(&r, q->c.arena);
     ft_log_set(before);
     ft_close(&log);
     ft_buf_fini(&self);
     return status;
-}
-
-/* The run's last event, when no head is there to write it. */
-static void record_refused(struct request *q)
-{
-    struct ft_events e = {.fd = -1};
-    struct ft_err err = {.code = FT_OK};
-    if (ft_events_open(&e, ft_rundir_file(&q->dir, "events.jsonl", q->c.arena), q->attempt, &err)) return;
-    struct ft_jw *w = ft_events_begin(&e, "run_end");
-    ft_jw_kint(w, "status", 2);
-    ft_jw_key(w, "cause");
-    ft_jw_object(w);
-    ft_jw_kstr(w, "kind", "config");
-    ft_jw_kstr(w, "text", "the nodes that were reached make no legal job");
-    ft_jw_end(w);
-    ft_jw_kreal(w, "seconds", 0);
-    (void)ft_events_end(&e);
-    ft_events_close(&e);
-}
-
-/* The job again without the nodes that were not reached; NULL: that is no legal job (said; status 2). */
-static const struct ft_plan *plan_without(struct request *q, const char *names)
-{
-    const char *before = q->c.config->cluster.exclude;
-    struct ft_buf set = {0};
-    ft_buf_addf(&set, "cluster.exclude=%s%s%s", before ? before : "", before ? "," : "", names);
-    ft_cmd_add_set(&q->c, set.data);
-    ft_buf_fini(&set);
-    q->replanned = ft_arena_printf(q->c.arena, "not reached: %s", names);
-    q->c.faults = (struct ft_faults){.arena = q->c.arena};
-    ft_json_destroy(q->facts);
-    q->facts = NULL;
-    const struct ft_plan *p = ft_cmd_load_job(&q->c) ? ft_cmd_make_plan(&q->c, q->n_ranks) : NULL;
-    if (p && p->is_fttrain) ask_fttrain(q, p);
-    ft_cmd_print_faults(&q->c);
-    q->c.status = 2;
-    if (p && !q->c.faults.n_errors) return p;
-    record_refused(q);
-    return NULL;
 }
 
 /* What --set changes in a run that goes on, for its events; secrets do not show. */
@@ -280,13 +244,7 @@ static int run(const struct ft_command *self, int argc, char **argv)
     if (p && q.fit) p = ft_cmd_fit(&q.c, p, q.n_ranks);
     if (p && p->is_fttrain) ask_fttrain(&q, p);
     ft_cmd_print_faults(&q.c);
-    struct ft_head_missing missing = {NULL};
-    if (p && !q.c.faults.n_errors) q.c.status = start(&q, p, &missing);
-    else q.c.status = 2;
-    while (missing.names && (p = plan_without(&q, missing.names))) {
-        missing.names = NULL;
-        q.c.status = start(&q, p, &missing);
-    }
+    q.c.status = p && !q.c.faults.n_errors ? start(&q, p) : 2;
     ft_json_destroy(q.facts);
     return ft_cmd_end(&q.c);
 }

@@ -267,4 +267,5 @@ static void close_local(void *t)
 }
 
 extern const struct ft_transport_ops ft_transport_local;
-const struct ft_transport_ops ft_transport_local = {"local", open_local, reach, write_local, shut, busy, close_local, NULL, true};
+const struct ft_transport_ops ft_transport_local = {"local", open_local,  reach, write_local, shut,
+                                                    busy,    close_local, NULL,  NULL,        true};

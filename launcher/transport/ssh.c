@@ -424,9 +424,10 @@ static enum ft_code open_ssh(const struct ft_transport_request *q, void **out, s
 {
     struct ssh *t = ft_xcalloc(1, sizeof *t);
     t->q = *q;
-    t->timeout = q->plan->config->ssh.timeout;
-    enum ft_code c = ft_ssh_targets_make(q->plan, q->program_dir, &t->targets, err);
-    if (c == FT_OK) c = ft_ssh_pool_create((unsigned)q->plan->config->ssh.parallel, &t->pool, err);
+    t->timeout = q->config->ssh.timeout;
+    const struct ft_ssh_request r = {q->config, q->nodes, q->n_nodes, q->program_dir, q->explain};
+    enum ft_code c = ft_ssh_targets_make(&r, &t->targets, err);
+    if (c == FT_OK) c = ft_ssh_pool_create((unsigned)q->config->ssh.parallel, &t->pool, err);
     if (c == FT_OK && !ft_random(&t->random, sizeof t->random)) c = ft_fail(err, FT_IO, "getrandom failed");
     if (c != FT_OK) {
         close_ssh(t);
@@ -443,8 +444,7 @@ static enum ft_code open_ssh(const struct ft_transport_request *q, void **out, s
         snprintf(text, sizeof text, "%.300s:%d: %.250s", f->at.file, f->at.line, f->text);
         note(t, -1, text);
     }
-    if (q->plan->config->ssh.host_keys == FT_HOST_KEYS_OFF)
-        note(t, -1, "host_keys = off: unknown host keys are not checked in this run");
+    if (q->config->ssh.host_keys == FT_HOST_KEYS_OFF) note(t, -1, "host_keys = off: unknown host keys are not checked in this run");
     *out = t;
     return FT_OK;
 }
@@ -518,5 +518,12 @@ static void add_times(void *self, int node, struct ft_jw *w)
     ft_jw_kreal(w, "agent", (double)(ns[FT_PHASE_CHANNEL] + ns[FT_PHASE_AGENT]) / 1e6);
 }
 
+static const char *explain(void *self, int node)
+{
+    const struct ssh *t = self;
+    return t->targets.nodes[node].origin;
+}
+
 extern const struct ft_transport_ops ft_transport_ssh;
-const struct ft_transport_ops ft_transport_ssh = {"ssh", open_ssh, reach, write_ssh, shut, busy, close_ssh, add_times, false};
+const struct ft_transport_ops ft_transport_ssh = {"ssh", open_ssh,  reach,     write_ssh, shut,
+                                                  busy,  close_ssh, add_times, explain,   false};

@@ -33,9 +33,12 @@ struct ft_transport_user {
 };
 
 struct ft_transport_request {
-    const struct ft_plan *plan;
+    const struct ft_launcher_config *config;
+    const struct ft_plan_node *const *nodes; /* whom it may be asked to reach; node N of the calls below is nodes[N] */
+    size_t n_nodes;
     struct ft_loop *loop;
     struct ft_transport_user user;
+    bool explain;            /* for people: what set what */
     const char *program_dir; /* where ftlaunch lies; its agent lies beside it */
 };
 
@@ -50,6 +53,8 @@ struct ft_transport_ops {
     /* Adds to an open JSON object how long the phases of reaching this node took, in ms (resolve tcp kex auth agent). NULL: one
      * phase only. */
     void (*add_times)(void *t, int node, struct ft_jw *w);
+    /* How this node is reached, each setting with the place that set it; with request.explain only. NULL: nothing to say. */
+    const char *(*explain)(void *t, int node);
     bool same_machine; /* its agents see the head's files */
 };
 struct ft_transport_entry {

@@ -347,6 +347,28 @@ class Bed:
                 return left
             time.sleep(0.02)
 
+    def until(self, cond, seconds):
+        """Waits for something; at most so many seconds."""
+        end = time.monotonic() + seconds
+        while not cond():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def said(self, p):
+        """What a run that lives has said so far (its launch.log)."""
+        for run in os.listdir(self.work + "/runs"):
+            path = "%s/runs/%s/" % (self.work, run)
+            try:
+                with open(path + "events.jsonl") as f:
+                    if '"pid":%d,' % p.pid in f.readline():
+                        with open(path + "launch.log") as g:
+                            return g.read()
+            except OSError:
+                pass
+        return ""
+
     def shell(self, name, shell, home=None):
         """Another login shell (and home) on one node."""
         path = "%s/%s/passwd" % (self.dir, name)

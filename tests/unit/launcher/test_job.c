@@ -15,9 +15,10 @@
 #include "base/str.h"
 #include "launcher/job.h"
 
-static const char *const action_names[] = {
-    "reach", "address", "prepare",  "go",       "signal",    "pause",    "resume",   "stop",        "kill",           "stacks",
-    "sweep", "bye",     "say_stop", "say_kill", "say_first", "say_slow", "say_hang", "say_restart", "say_no_restart", "finish"};
+static const char *const action_names[] = {"reach",       "seat",           "address",  "prepare",   "go",       "signal",
+                                           "pause",       "resume",         "stop",     "kill",      "stacks",   "sweep",
+                                           "bye",         "say_stop",       "say_kill", "say_first", "say_slow", "say_hang",
+                                           "say_restart", "say_no_restart", "finish"};
 
 static void show_actions(const struct ft_job_actions *a, struct ft_buf *out)
 {
@@ -31,6 +32,7 @@ static void show_actions(const struct ft_job_actions *a, struct ft_buf *out)
         case FT_DO_SIGNAL: ft_buf_addf(out, ":%d", x->number); break;
         case FT_DO_STOP: ft_buf_addf(out, ":%g", (double)x->ns / 1e9); break;
         case FT_DO_SAY_HANG: ft_buf_addf(out, ":%d", x->rank); break;
+        case FT_DO_SEAT:
         case FT_DO_ADDRESS:
         case FT_DO_PREPARE:
         case FT_DO_GO:
@@ -57,31 +59,32 @@ static int option(const char *line, const char *name, int otherwise)
     return p ? (int)strtol(p + strlen(want), NULL, 10) : otherwise;
 }
 
+/* "seated RANKS on=NODE,NODE,…" of each rank. */
+static void parse_seats(const char *line, int *rank_node, int n)
+{
+    const char *p = strstr(line, " on=");
+    if (!p) fail_msg("no on= in '%s'", line);
+    p += 4;
+    for (int r = 0; r < n; r++) {
+        char *end;
+        rank_node[r] = (int)strtol(p, &end, 10);
+        p = *end == ',' ? end + 1 : end;
+    }
+}
+
 /* "exit R status=S sig=N after order=O", "up N", "tick" … */
 static struct ft_job_event parse_event(const char *line)
 {
     static const struct {
         const char *word;
         enum ft_job_event_kind kind;
-    } words[] = {{"start", FT_EV_START},
-                 {"up", FT_EV_NODE_UP},
-                 {"failed", FT_EV_NODE_FAILED},
-                 {"address", FT_EV_ADDRESS},
-                 {"noaddress", FT_EV_NO_ADDRESS},
-                 {"ready", FT_EV_NODE_READY},
-                 {"started", FT_EV_STARTED},
-                 {"execfail", FT_EV_EXEC_FAILED},
-                 {"progress", FT_EV_PROGRESS},
-                 {"exit", FT_EV_EXIT},
-                 {"stopped", FT_EV_STOPPED},
-                 {"gone", FT_EV_GONE},
-                 {"lost", FT_EV_LOST},
-                 {"swept", FT_EV_SWEPT},
-                 {"signal", FT_EV_SIGNAL},
-                 {"request", FT_EV_STOP_REQUEST},
-                 {"state", FT_EV_RANK_STATE},
-                 {"stacks", FT_EV_STACKS},
-                 {"tick", FT_EV_TICK}};
+    } words[] = {{"start", FT_EV_START},          {"up", FT_EV_NODE_UP},        {"failed", FT_EV_NODE_FAILED},
+                 {"seated", FT_EV_SEATED},        {"noseats", FT_EV_NO_SEATS},  {"address", FT_EV_ADDRESS},
+                 {"noaddress", FT_EV_NO_ADDRESS}, {"ready", FT_EV_NODE_READY},  {"started", FT_EV_STARTED},
+                 {"execfail", FT_EV_EXEC_FAILED}, {"progress", FT_EV_PROGRESS}, {"exit", FT_EV_EXIT},
+                 {"stopped", FT_EV_STOPPED},      {"gone", FT_EV_GONE},         {"lost", FT_EV_LOST},
+                 {"swept", FT_EV_SWEPT},          {"signal", FT_EV_SIGNAL},     {"request", FT_EV_STOP_REQUEST},
+                 {"state", FT_EV_RANK_STATE},     {"stacks", FT_EV_STACKS},     {"tick", FT_EV_TICK}};
     double t;
     char word[32], letter = 'S', where[32] = "";
     int number = 0;
@@ -109,12 +112,15 @@ static void play(const char *const *lines)
 {
     struct ft_job j;
     int rank_node[64], n_nodes = option(lines[0], "nodes", 1), n_ranks = option(lines[0], "ranks", 2);
+    int seats[64];
     for (int r = 0; r < n_ranks; r++) rank_node[r] = r * n_nodes / n_ranks;
-    struct ft_job_config c = {.n_nodes = n_nodes,
+    struct ft_job_config c = {.n_nodes = n_nodes + option(lines[0], "spares", 0),
+                              .n_seats = n_nodes,
                               .n_ranks = n_ranks,
                               .rank_node = rank_node,
                               .grace = option(lines[0], "grace", 30) * FT_SEC,
                               .reach_timeout = 30 * FT_SEC,
+                              .ready_timeout = 30 * FT_SEC,
                               .hang_timeout = option(lines[0], "hang", 0) * FT_SEC,
                               .deadline = option(lines[0], "deadline", 0) * FT_SEC,
                               .restarts = option(lines[0], "restarts", 0),
@@ -127,6 +133,10 @@ static void play(const char *const *lines)
     for (int i = 1; lines[i]; i++) {
         struct ft_job_event e = parse_event(lines[i]);
         out.n = 0;
+        if (e.kind == FT_EV_SEATED) {
+            parse_seats(lines[i], seats, e.number);
+            e.rank_node = seats;
+        }
         ft_job_step(&j, &e, &out);
         struct ft_buf got = {0};
         show_actions(&out, &got);
@@ -143,7 +153,17 @@ static void play(const char *const *lines)
     "0 start -> reach:0", "0.01 up 0 -> address", "0.02 address -> prepare", "0.03 ready 0 -> go", "0.04 started 0",               \
         "0.04 started 1"
 
-static const char *const scripts[][40] = {
+#define RISE_TWO                                                                                                                   \
+    "0 start -> reach:0 reach:1", "0 up 0", "0 up 1 -> address", "0 address -> prepare", "0 ready 0", "0 ready 1 -> go",           \
+        "0.1 started 0", "0.1 started 1"
+#define RISE_SPARE                                                                                                                 \
+    "0 start -> reach:0 reach:1 reach:2", "0 up 0", "0 up 1", "0 up 2 -> address", "0 address -> prepare", "0 ready 0",            \
+        "0 ready 1 -> go", "0.1 started 0", "0.1 started 1"
+#define RISE_TWO_SPARES                                                                                                            \
+    "0 start -> reach:0 reach:1 reach:2 reach:3", "0 up 0", "0 up 1", "0 up 2", "0 up 3 -> address", "0 address -> prepare",       \
+        "0 ready 0", "0 ready 1 -> go", "0.1 started 0", "0.1 started 1"
+
+static const char *const scripts[][48] = {
     {"all end with 0", RISE, "1 exit 0 order=1", "1.1 exit 1 order=2 -> say_stop stop:2", "1.2 stopped 0",
      "1.3 gone 0 -> bye finish:0"},
     {"first failure ends all", RISE, "1 exit 1 status=7 order=1 -> say_stop stop:30", "1.1 stopped 0",
@@ -170,7 +190,7 @@ static const char *const scripts[][40] = {
      "3 signal 2 -> say_kill kill", "3.1 exit 0 sig=9 after", "3.2 gone 0 -> bye finish:7"},
     {"USR1 is passed on, TSTP and CONT pause", RISE, "1 signal 10 -> signal:10", "2 signal 20 -> pause", "3 signal 18 -> resume"},
     {"INT before GO", "0 start -> reach:0", "0.1 signal 2 -> bye finish:130"},
-    {"node failed before GO", "0 start -> reach:0", "0.1 failed 0 status=2 -> bye finish:2"},
+    {"node failed before GO", "0 start -> reach:0", "0.1 failed 0 status=2 -> seat", "0.2 noseats 0 -> bye finish:2"},
     {"reaching takes too long", "0 start -> reach:0", "30 tick -> bye finish:2"},
     {"no address", "0 start -> reach:0", "0.01 up 0 -> address", "0.02 noaddress -> bye finish:2"},
     {"program not found", "0 start -> reach:0", "0.01 up 0 -> address", "0.02 address -> prepare",
@@ -230,14 +250,122 @@ static const char *const scripts[][40] = {
      "1.6 exit 0 sig=15 after", "1.7 gone 0 -> say_restart", "1.9 tick", "2 tick -> bye finish:124"},
     {"a lost agent is reached again restarts=1", RISE, "2 lost 0 -> sweep:0 say_stop stop:30", "2.1 swept 0 -> say_restart",
      "4 tick -> reach:0", "4.1 up 0 -> address", "4.2 address -> prepare", "4.3 ready 0 -> go"},
+    {"a spare takes the seat of a lost node nodes=2 spares=1 restarts=3", RISE_SPARE, "2 lost 1 -> sweep:1 say_stop stop:30",
+     "2.1 exit 0 sig=15 after", "2.2 gone 0", "2.3 swept 1 -> say_restart", "4 tick -> seat", "4.1 seated 2 on=0,2 -> address",
+     "4.2 address -> prepare", "4.3 ready 0", "4.3 ready 2 -> go", "4.4 started 0", "4.4 started 1", "5 exit 0",
+     "5 exit 1 -> say_stop stop:2", "5.1 gone 0", "5.1 gone 2 -> bye finish:0"},
+    {"the spare was not reached: it is not missed nodes=2 spares=1", "0 start -> reach:0 reach:1 reach:2", "0.01 up 0", "0.01 up 1",
+     "0.02 failed 2 status=2 -> address"},
+    {"a spare for a node that is not reached nodes=2 spares=1", "0 start -> reach:0 reach:1 reach:2", "0.01 up 0",
+     "0.02 failed 1 status=2", "0.03 up 2 -> seat", "0.04 seated 2 on=0,2 -> address"},
+    {"no spare: the lost node is reached again, then fewer, then all nodes=2 restarts=9",
+     RISE_TWO,
+     "1 progress 0 step=1 -> say_first",
+     "1 progress 1 step=1 -> say_first",
+     "2 lost 1 -> sweep:1 say_stop stop:30",
+     "2.1 exit 0 sig=15 after",
+     "2.2 gone 0",
+     "2.3 swept 1 -> say_restart",
+     "4 tick -> reach:1",
+     "5 failed 1 status=2 -> seat",
+     "6 seated 1 on=0 -> address",
+     "6.1 address -> prepare",
+     "6.2 ready 0 -> go",
+     "6.3 started 0",
+     "6.5 progress 0 step=2 -> say_first",
+     "7 exit 0 status=9 -> say_stop stop:30",
+     "7.1 gone 0 -> say_restart",
+     "9 tick -> reach:1",
+     "9.1 up 1 -> seat",
+     "9.2 seated 2 on=0,1 -> address",
+     "9.3 address -> prepare",
+     "9.4 ready 0",
+     "9.4 ready 1 -> go"},
+    {"no seats after a loss is 125 nodes=2 restarts=3", RISE_TWO, "2 lost 1 -> sweep:1 say_stop stop:30", "2.1 exit 0 sig=15 after",
+     "2.2 gone 0", "2.3 swept 1 -> say_restart", "4 tick -> reach:1", "5 failed 1 status=2 -> seat",
+     "6 noseats 0 -> bye finish:125"},
+    {"a node that fails twice gives its seat away nodes=2 spares=1 restarts=9",
+     RISE_SPARE,
+     "1 progress 0 step=1 -> say_first",
+     "1 progress 1 step=1 -> say_first",
+     "2 exit 1 status=5 -> say_stop stop:30",
+     "2.1 exit 0 sig=15 after",
+     "2.2 gone 0",
+     "2.2 gone 1 -> say_restart",
+     "4 tick -> address",
+     "4 address -> prepare",
+     "4 ready 0",
+     "4 ready 1 -> go",
+     "4 started 0",
+     "4 started 1",
+     "5 progress 0 step=2 -> say_first",
+     "5 progress 1 step=2 -> say_first",
+     "6 exit 1 status=5 -> say_stop stop:30",
+     "6.1 exit 0 sig=15 after",
+     "6.2 gone 0",
+     "6.2 gone 1 -> say_restart",
+     "9 tick -> seat",
+     "9.1 seated 2 on=0,2 -> address"},
+    {"lost while it was given a seat nodes=2 spares=2 restarts=9", RISE_TWO_SPARES, "2 lost 1 -> sweep:1 say_stop stop:30",
+     "2.1 exit 0 sig=15 after", "2.2 gone 0", "2.3 swept 1 -> say_restart", "4 tick -> seat", "4.1 lost 2",
+     "4.2 seated 2 on=0,2 -> seat", "4.3 seated 2 on=0,3 -> address"},
+    {"lost before GO of a later attempt nodes=2 spares=1 restarts=9", RISE_SPARE, "1 progress 0 step=1 -> say_first",
+     "1 progress 1 step=1 -> say_first", "2 exit 1 status=5 -> say_stop stop:30", "2.1 exit 0 sig=15 after", "2.2 gone 0",
+     "2.2 gone 1 -> say_restart", "4 tick -> address", "4 address -> prepare", "4.1 lost 1 -> say_restart", "9 tick -> seat",
+     "9.1 seated 2 on=0,2 -> address"},
+    {"a waiting spare that is lost harms nothing nodes=2 spares=1", RISE_SPARE, "2 lost 2", "3 exit 0",
+     "3 exit 1 -> say_stop stop:2", "3.1 gone 0", "3.1 gone 1 -> bye finish:0"},
 };
+
+/* restart_window counts every restart within it, also the 65th and later ones. */
+static void the_window_counts_beyond_64(void **state)
+{
+    (void)state;
+    static const int rank_node[] = {0};
+    struct ft_job j;
+    struct ft_job_actions out = {0};
+    struct ft_job_config c = {.n_nodes = 1,
+                              .n_seats = 1,
+                              .n_ranks = 1,
+                              .rank_node = rank_node,
+                              .grace = FT_SEC,
+                              .reach_timeout = 30 * FT_SEC,
+                              .ready_timeout = 30 * FT_SEC,
+                              .restarts = 100,
+                              .restart_window = 1000 * FT_SEC};
+    ft_job_init(&j, &c);
+    int64_t t = 0, step = 0;
+    int restarts = 0;
+#define EVENT(...) ft_job_step(&j, &(struct ft_job_event){.t = t, .t_node = t, .step = -1, .saved = -1, __VA_ARGS__}, &out)
+    EVENT(.kind = FT_EV_START);
+    EVENT(.kind = FT_EV_NODE_UP);
+    for (;;) {
+        EVENT(.kind = FT_EV_ADDRESS);
+        EVENT(.kind = FT_EV_NODE_READY);
+        EVENT(.kind = FT_EV_STARTED);
+        ft_job_step(&j, &(struct ft_job_event){.kind = FT_EV_PROGRESS, .t = t, .step = ++step, .saved = -1}, &out);
+        EVENT(.kind = FT_EV_EXIT, .status = 1);
+        EVENT(.kind = FT_EV_GONE);
+        if (j.state == FT_JOB_DONE) break;
+        assert_int_equal(j.state, FT_JOB_RESTARTING);
+        /* 150 restarts spread over time are fine; then one every 2 s: the 101st within the window is one too many */
+        t += ++restarts <= 150 ? 11 * FT_SEC : 2 * FT_SEC;
+        EVENT(.kind = FT_EV_TICK);
+        assert_true(restarts < 1000);
+    }
+#undef EVENT
+    /* in the last 1000 s: n of 2 s each and (1000 - 2n) / 11 before that */
+    assert_in_range(restarts, 150, 170);
+    free(out.v);
+    ft_job_fini(&j);
+}
 
 static void scripts_play(void **state)
 {
     (void)state;
     size_t n = sizeof scripts / sizeof scripts[0];
     for (size_t i = 0; i < n; i++) play(scripts[i]);
-    assert_true(n >= 38);
+    assert_true(n >= 47);
 }
 
 /* ---- random orders ---- */
@@ -253,7 +381,8 @@ struct world {
     struct ft_job_actions out;
     int64_t t;
     int finished, stops, kills, attempt_stops;
-    bool asked_to_kill, dead[4], has_job[4];
+    bool asked_to_kill, dead[8], seats_wanted;
+    int rank_node[8];
     int64_t stop_t, grace;
 };
 
@@ -281,10 +410,14 @@ static void carry_out(struct world *w)
         case FT_DO_SWEEP:
             if (!w->dead[a->node]) fail_msg("sweep of a node that lives");
             break;
+        case FT_DO_SEAT: w->seats_wanted = true; break;
+        case FT_DO_GO:
+            for (int r = 0; r < w->j.c.n_ranks; r++)
+                if (w->dead[w->j.c.rank_node[r]]) fail_msg("GO, but rank %d is on a node that is lost", r);
+            break;
         case FT_DO_REACH:
         case FT_DO_ADDRESS:
         case FT_DO_PREPARE:
-        case FT_DO_GO:
         case FT_DO_SIGNAL:
         case FT_DO_PAUSE:
         case FT_DO_RESUME:
@@ -308,6 +441,20 @@ static void step(struct world *w, struct ft_job_event e)
     carry_out(w);
 }
 
+/* Seats for all ranks, two on each node that is up; fewer ranks when there are fewer nodes; none at all now and then. */
+static void seat(struct world *w, unsigned *seed)
+{
+    int n = 0;
+    w->seats_wanted = false;
+    for (int k = 0; k < w->j.c.n_nodes && n < 6; k++) {
+        if (w->j.nodes[k].state != FT_NODE_UP || (w->j.nodes[k].faulty && dice(seed, 2))) continue;
+        w->rank_node[n] = w->rank_node[n + 1] = k;
+        n += 2;
+    }
+    if (n && dice(seed, 10)) step(w, (struct ft_job_event){.kind = FT_EV_SEATED, .number = n, .rank_node = w->rank_node});
+    else step(w, (struct ft_job_event){.kind = FT_EV_NO_SEATS});
+}
+
 /* Something that can happen now, chosen at random. */
 static void something(struct world *w, unsigned *seed)
 {
@@ -316,16 +463,19 @@ static void something(struct world *w, unsigned *seed)
     struct ft_job_rank *r = &j->ranks[rank];
     switch (dice(seed, 16)) {
     case 0:
-        if (j->nodes[node].state == FT_NODE_REACHING) {
+        if (j->nodes[node].state == FT_NODE_REACHING && dice(seed, 6) == 0) {
+            step(w, (struct ft_job_event){.kind = FT_EV_NODE_FAILED, .node = node, .status = 2});
+        } else if (j->nodes[node].state == FT_NODE_REACHING) {
             w->dead[node] = false;
             step(w, (struct ft_job_event){.kind = FT_EV_NODE_UP, .node = node});
         }
         break;
     case 1:
-        if (j->state == FT_JOB_CHECKING && !j->nodes[node].ready) step(w, (struct ft_job_event){.kind = FT_EV_ADDRESS});
+        if (w->seats_wanted && dice(seed, 2)) seat(w, seed);
+        else if (j->state == FT_JOB_CHECKING && !j->nodes[node].ready) step(w, (struct ft_job_event){.kind = FT_EV_ADDRESS});
         break;
     case 2:
-        if (j->state == FT_JOB_CHECKING && !j->nodes[node].ready && j->nodes[node].state == FT_NODE_UP)
+        if (j->state == FT_JOB_CHECKING && j->nodes[node].seated && !j->nodes[node].ready && j->nodes[node].state == FT_NODE_UP)
             step(w, (struct ft_job_event){.kind = FT_EV_NODE_READY, .node = node});
         break;
     case 3:
@@ -343,7 +493,7 @@ static void something(struct world *w, unsigned *seed)
                                           .after_stop = j->state == FT_JOB_STOPPING && dice(seed, 2)});
         break;
     case 8: {
-        bool all = j->state == FT_JOB_STOPPING && j->nodes[node].state == FT_NODE_UP;
+        bool all = j->state == FT_JOB_STOPPING && j->nodes[node].seated && j->nodes[node].state == FT_NODE_UP;
         for (int k = 0; k < j->c.n_ranks && all; k++)
             if (j->ranks[k].node == node && j->ranks[k].state != FT_RANK_ENDED) all = false;
         if (all) step(w, (struct ft_job_event){.kind = FT_EV_GONE, .node = node});
@@ -382,11 +532,13 @@ static void random_orders_keep_the_invariants(void **state)
         unsigned seed = s * 2654435761u;
         static const int rank_node[] = {0, 0, 1, 1, 2, 2};
         struct world w = {.t = FT_SEC};
-        struct ft_job_config c = {.n_nodes = 3,
+        struct ft_job_config c = {.n_nodes = 3 + (int)(s % 4),
+                                  .n_seats = 3,
                                   .n_ranks = 6,
                                   .rank_node = rank_node,
                                   .grace = 3 * FT_SEC,
                                   .reach_timeout = 300 * FT_SEC,
+                                  .ready_timeout = 300 * FT_SEC,
                                   .hang_timeout = s % 2 ? 60 * FT_SEC : 0,
                                   .restarts = (int)(s % 3),
                                   .deadline = s % 5 ? 0 : 200 * FT_SEC,
@@ -402,6 +554,8 @@ static void random_orders_keep_the_invariants(void **state)
         free(w.out.v);
         ft_job_fini(&w.j);
     }
+    print_message("status 1: %d, 125: %d, 2: %d, 130: %d, 143: %d\n", statuses[1], statuses[125], statuses[2], statuses[130],
+                  statuses[143]);
     assert_true(statuses[1] > 50 && statuses[125] > 50 && statuses[130] + statuses[143] > 50);
 }
 
@@ -409,6 +563,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scripts_play),
+        cmocka_unit_test(the_window_counts_beyond_64),
         cmocka_unit_test(random_orders_keep_the_invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
