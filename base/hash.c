@@ -4,8 +4,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/bits/mix64.h"
-
 uint64_t ft_xxh3_64(const void *p, size_t n) { return XXH3_64bits(p, n); }
 
 struct ft_hash128 ft_xxh3_128(const void *p, size_t n)
@@ -190,27 +188,4 @@ int ft_unhex(const char *hex, size_t n_bytes, unsigned char *out)
         out[i] = (unsigned char)(a << 4 | b);
     }
     return 1;
-}
-
-uint64_t ft_logical_hash(const void *p, size_t n, int width, uint64_t first)
-{
-    const uint64_t step = 0x9E3779B97F4A7C15ull;
-    uint64_t h = 0, at = (first + 1) * step;
-    const unsigned char *u = p;
-    if (width == 4) {
-        for (size_t i = 0; i < n; i++, at += step) {
-            uint32_t b;
-            memcpy(&b, u + 4 * i, 4);
-            h += ft_mix64(b ^ at);
-        }
-    } else if (width == 2) {
-        for (size_t i = 0; i < n; i++, at += step) {
-            uint16_t b;
-            memcpy(&b, u + 2 * i, 2);
-            h += ft_mix64(b ^ at);
-        }
-    } else {
-        for (size_t i = 0; i < n; i++, at += step) h += ft_mix64(u[i] ^ at);
-    }
-    return h;
 }

@@ -1,5 +1,7 @@
 #include "topology/shard.h"
 
+#include <string.h>
+
 struct ft_range ft_shard(int64_t n, int parts, int i)
 {
     int64_t each = n / parts;
@@ -40,44 +42,41 @@ struct ft_range ft_vocab_rows(int64_t vocab, int tp, int multiple, int tp_rank)
     return ft_shard(ft_vocab_padded(vocab, tp, multiple), tp, tp_rank);
 }
 
-static int heads_divide(int64_t heads, int64_t kv_heads, int64_t tp)
+bool ft_heads_fit(int64_t heads, int64_t kv_heads, int64_t tp)
 {
-    return heads % tp == 0 && (kv_heads % tp == 0 || tp % kv_heads == 0);
+    return tp > 0 && heads % tp == 0 && (kv_heads % tp == 0 || tp % kv_heads == 0);
 }
 
 void ft_heads_works(int64_t heads, int64_t kv_heads, struct ft_buf *out)
 {
     const char *between = "";
     for (int64_t t = 1; t <= heads; t++) {
-        if (!heads_divide(heads, kv_heads, t)) continue;
+        if (!ft_heads_fit(heads, kv_heads, t)) continue;
         ft_buf_addf(out, "%s%lld", between, (long long)t);
         between = ",";
     }
 }
 
+/* Each problem with what would work for it alone; where kv heads narrow that down, with them too. */
 enum ft_code ft_heads_check(int64_t heads, int64_t kv_heads, int tp, struct ft_err *err)
 {
-    if (tp > 0 && heads_divide(heads, kv_heads, tp)) return FT_OK;
-    struct ft_buf works = {0};
+    if (ft_heads_fit(heads, kv_heads, tp)) return FT_OK;
+    struct ft_buf text = {0}, all = {0}, both = {0};
+    const bool kv_fit = tp <= 0 || kv_heads == heads || kv_heads % tp == 0 || tp % kv_heads == 0;
+    ft_divisors(heads, heads, &all);
+    ft_heads_works(heads, kv_heads, &both);
     if (tp <= 0 || heads % tp) {
-        int64_t each;
-        ft_buf_addf(&works, "%lld heads", (long long)heads);
-        if (kv_heads == heads || tp <= 0 || kv_heads % tp == 0 || tp % kv_heads == 0) {
-            enum ft_code code = ft_divide(heads, tp, works.data, &each, err);
-            ft_buf_fini(&works);
-            return code ? code : FT_CONFIG;
-        }
-        ft_buf_clear(&works);
-        ft_heads_works(heads, kv_heads, &works);
-        ft_fail(err, FT_CONFIG,
-                "%lld heads do not divide by %d, and neither of %lld kv heads and tp %d divides the other; works: %s",
-                (long long)heads, tp, (long long)kv_heads, tp, ft_buf_str(&works));
-    } else {
-        ft_heads_works(heads, kv_heads, &works);
-        ft_fail(err, FT_CONFIG, "%lld kv heads and tp %d: neither divides the other; works (by heads and kv heads): %s",
-                (long long)kv_heads, tp, ft_buf_str(&works));
+        ft_buf_addf(&text, "%lld heads do not divide by %d; works: %s", (long long)heads, tp, ft_buf_str(&all));
+        if (kv_fit && strcmp(ft_buf_str(&all), ft_buf_str(&both)) != 0)
+            ft_buf_addf(&text, " (with %lld kv heads: %s)", (long long)kv_heads, ft_buf_str(&both));
     }
-    ft_buf_fini(&works);
+    if (!kv_fit)
+        ft_buf_addf(&text, "%s%lld kv heads and tp %d: neither divides the other; works (by heads and kv heads): %s",
+                    text.n ? "; " : "", (long long)kv_heads, tp, ft_buf_str(&both));
+    ft_fail(err, FT_CONFIG, "%s", ft_buf_str(&text));
+    ft_buf_fini(&text);
+    ft_buf_fini(&all);
+    ft_buf_fini(&both);
     return FT_CONFIG;
 }
 

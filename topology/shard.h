@@ -3,6 +3,7 @@
 #ifndef FT_TOPOLOGY_SHARD_H
 #define FT_TOPOLOGY_SHARD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -30,9 +31,10 @@ struct ft_range ft_vocab_rows(int64_t vocab, int tp, int multiple, int tp_rank);
 struct ft_heads {
     struct ft_range q, kv;
 };
+bool ft_heads_fit(int64_t heads, int64_t kv_heads, int64_t tp);
 enum ft_code ft_heads_check(int64_t heads, int64_t kv_heads, int tp, struct ft_err *err) FT_MUST_CHECK;
 struct ft_heads ft_heads_of(int64_t heads, int64_t kv_heads, int tp, int tp_rank); /* after ft_heads_check */
-/* Sizes of tp that pass ft_heads_check, ascending, with commas. */
+/* Sizes of tp that fit, ascending, with commas. */
 void ft_heads_works(int64_t heads, int64_t kv_heads, struct ft_buf *out);
 
 /* Layers of chunk c of stage i: virtual stage c*pp + i of pp*vpp equal ones. */

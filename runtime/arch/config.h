@@ -65,6 +65,9 @@ enum ft_code ft_model_config_seq_len(const struct ft_model_config *c, int64_t se
 /* Tensor size t of pipeline size p over this model: all problems, one sentence a line, appended to out; 0 when it fits. */
 size_t ft_model_config_layout(const struct ft_model_config *c, int tensor, int pipeline, struct ft_buf *out);
 
+/* Can heads, kv heads and f be cut into tensor parts? */
+bool ft_model_config_cuts(const struct ft_model_config *c, int tensor);
+
 /* Parameters of the whole model, a tied head counted once. */
 int64_t ft_model_config_params(const struct ft_model_config *c);
 

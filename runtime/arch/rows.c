@@ -2,12 +2,13 @@
 #include <string.h>
 
 #include "runtime/arch/arch.h"
+#include "topology/shard.h"
 
 struct shape {
     int64_t out, in; /* in 0: a vector of out elements */
     enum { SPLIT_NONE, SPLIT_OUT, SPLIT_IN } split;
     int64_t granule; /* of the split axis */
-    bool norm, kv, vocab;
+    bool norm, heads, kv, vocab;
 };
 
 static struct shape shape_of(const struct ft_model_config *c, enum ft_slot s)
@@ -25,15 +26,15 @@ static struct shape shape_of(const struct ft_model_config *c, enum ft_slot s)
     case FT_SLOT_NORM_B:
     case FT_SLOT_O_B:
     case FT_SLOT_DOWN_B: return (struct shape){c->h, 0, SPLIT_NONE, 1, .norm = false};
-    case FT_SLOT_Q: return (struct shape){q, c->h, SPLIT_OUT, c->D, .norm = false};
+    case FT_SLOT_Q: return (struct shape){q, c->h, SPLIT_OUT, c->D, .heads = true};
     case FT_SLOT_K:
     case FT_SLOT_V: return (struct shape){kv, c->h, SPLIT_OUT, c->D, .kv = true};
-    case FT_SLOT_Q_B: return (struct shape){q, 0, SPLIT_OUT, c->D, .norm = false};
+    case FT_SLOT_Q_B: return (struct shape){q, 0, SPLIT_OUT, c->D, .heads = true};
     case FT_SLOT_K_B:
     case FT_SLOT_V_B: return (struct shape){kv, 0, SPLIT_OUT, c->D, .kv = true};
     case FT_SLOT_Q_NORM:
     case FT_SLOT_K_NORM: return (struct shape){c->D, 0, SPLIT_NONE, 1, .norm = true};
-    case FT_SLOT_O: return (struct shape){c->h, q, SPLIT_IN, c->D, .norm = false};
+    case FT_SLOT_O: return (struct shape){c->h, q, SPLIT_IN, c->D, .heads = true};
     case FT_SLOT_GATE:
     case FT_SLOT_UP: return (struct shape){c->f, c->h, SPLIT_OUT, 1, .norm = false};
     case FT_SLOT_GATE_B:
@@ -85,27 +86,26 @@ struct place {
     int64_t vocab_multiple;
 };
 
+/* Elements of the split axis on this rank. */
+static struct ft_range cut_of(const struct ft_model_config *c, const struct shape *x, const struct place *p)
+{
+    const struct ft_heads heads = ft_heads_of(c->H, c->K, p->t, p->r);
+    if (x->vocab) return ft_vocab_rows(c->V, p->t, (int)p->vocab_multiple, p->r);
+    if (x->kv) return (struct ft_range){heads.kv.first * c->D, heads.kv.end * c->D};
+    if (x->heads) return (struct ft_range){heads.q.first * c->D, heads.q.end * c->D};
+    return ft_shard(x->split == SPLIT_IN ? x->in : x->out, p->t, p->r);
+}
+
 static struct ft_param make_row(const struct ft_model_config *c, enum ft_slot s, int layer, const struct place *p)
 {
     const struct shape x = shape_of(c, s);
     struct ft_param row = {.n_dims = x.in ? 2 : 1, .granule = x.granule, .layer = layer, .decay = x.in != 0};
     row.init_std = x.norm || !x.in ? 0 : c->init_std;
-    /* the split axis: part of it, and where that part begins */
-    int64_t part = x.out, from = 0;
-    const int64_t whole = x.split == SPLIT_IN ? x.in : x.out;
-    if (x.split != SPLIT_NONE) {
-        part = whole / p->t;
-        from = part * p->r;
-        if (x.vocab) {
-            const int64_t step = p->t * p->vocab_multiple;
-            part = (whole + step - 1) / step * p->vocab_multiple;
-            from = part * p->r;
-        } else if (x.kv && c->K < p->t) { /* t/K ranks hold the same head; the first of them counts */
-            part = c->D;
-            from = p->r * c->K / p->t * c->D;
-            row.replica = p->r % (p->t / c->K) != 0;
-            row.partial = FT_PARTIAL_REPLICAS;
-        }
+    const struct ft_range cut = x.split == SPLIT_NONE ? (struct ft_range){0, x.out} : cut_of(c, &x, p);
+    const int64_t part = cut.end - cut.first, from = cut.first;
+    if (x.kv && c->K < p->t) { /* t/K ranks hold the same head; the first of them counts */
+        row.replica = p->r % (p->t / c->K) != 0;
+        row.partial = FT_PARTIAL_REPLICAS;
     }
     if ((s == FT_SLOT_Q_NORM || s == FT_SLOT_K_NORM) && p->t > 1) row.partial = FT_PARTIAL_TENSOR;
     const int64_t out_l = x.split == SPLIT_OUT ? part : x.out, in_l = x.split == SPLIT_IN ? part : x.in;
@@ -140,9 +140,9 @@ const struct ft_param *ft_model_config_rows(const struct ft_model_config *c, int
                                             int64_t vocab_multiple, struct ft_arena *a, size_t *n, const enum ft_slot **slots)
 {
     const struct place p = {tensor, tensor_rank, vocab_multiple};
-    const int64_t first = stage * c->L / pipeline, end = (stage + 1) * c->L / pipeline;
+    const struct ft_range layers = ft_layers_of(c->L, pipeline, 1, stage, 0);
     const struct ft_arch_name *names = c->arch->names;
-    const size_t most = (size_t)(FT_N_SLOTS * (end - first + 1));
+    const size_t most = (size_t)(FT_N_SLOTS * (layers.end - layers.first + 1));
     struct list l = {a, ft_arena_array(a, most, sizeof(struct ft_param)), ft_arena_array(a, most, sizeof(enum ft_slot)), 0};
     const struct ft_arch_name *at = names, *layer_begin, *layer_end;
     for (; !in_layer(at->slot); at++)
@@ -154,7 +154,7 @@ const struct ft_param *ft_model_config_rows(const struct ft_model_config *c, int
     layer_begin = at;
     while (at->format && in_layer(at->slot)) at++;
     layer_end = at;
-    for (int64_t i = first; i < end; i++)
+    for (int64_t i = layers.first; i < layers.end; i++)
         for (at = layer_begin; at < layer_end; at++)
             if (has_slot(c, at->slot)) append(&l, make_row(c, at->slot, (int)i, &p), at->slot, at->format);
     for (at = layer_end; at->format; at++)
@@ -182,42 +182,38 @@ int64_t ft_model_config_params(const struct ft_model_config *c)
 
 /* ---- layouts ---- */
 
-static bool kv_fits(int64_t K, int64_t t) { return K % t == 0 || t % K == 0; }
+bool ft_model_config_cuts(const struct ft_model_config *c, int tensor)
+{
+    return ft_heads_fit(c->H, c->K, tensor) && c->f % tensor == 0;
+}
 
-/* "1,2,5": the divisors t of n for which ok(c,t). */
-static void works(struct ft_buf *out, int64_t n, const struct ft_model_config *c, bool by_kv, bool by_f)
+/* "1,2": the sizes that heads, kv heads and f can all be cut into. */
+static void works(struct ft_buf *out, const struct ft_model_config *c)
 {
     const char *comma = "";
-    for (int64_t t = 1; t <= n; t++)
-        if (n % t == 0 && (!by_kv || kv_fits(c->K, t)) && (!by_f || c->f % t == 0)) {
-            ft_buf_addf(out, "%s%lld", comma, (long long)t);
+    for (int t = 1; t <= c->H; t++)
+        if (ft_model_config_cuts(c, t)) {
+            ft_buf_addf(out, "%s%d", comma, t);
             comma = ",";
         }
-    ft_buf_addc(out, '\n');
 }
 
 size_t ft_model_config_layout(const struct ft_model_config *c, int tensor, int pipeline, struct ft_buf *out)
 {
     size_t problems = 0;
-    if (c->H % tensor) {
-        ft_buf_addf(out, "%lld heads do not divide by %d; works: ", (long long)c->H, tensor);
-        works(out, c->H, c, false, false);
-        problems++;
-    }
-    if (!kv_fits(c->K, tensor)) {
-        ft_buf_addf(out, "%lld kv heads and tp %d: neither divides the other; works (by heads and kv heads): ", (long long)c->K,
-                    tensor);
-        works(out, c->H, c, true, false);
+    struct ft_err err;
+    if (ft_heads_check(c->H, c->K, tensor, &err)) {
+        ft_buf_addf(out, "%s\n", err.text);
         problems++;
     }
     if (c->f % tensor) {
         ft_buf_addf(out, "intermediate size (f) %lld does not divide by %d; works: ", (long long)c->f, tensor);
-        works(out, c->H, c, true, true);
+        works(out, c);
+        ft_buf_addc(out, '\n');
         problems++;
     }
-    if (c->L % pipeline) {
-        ft_buf_addf(out, "%lld layers over %d stages; works: ", (long long)c->L, pipeline);
-        works(out, c->L, c, false, false);
+    if (ft_layers_check(c->L, pipeline, 1, &err)) {
+        ft_buf_addf(out, "%s\n", err.text);
         problems++;
     }
     return problems;

@@ -5,9 +5,10 @@
  *                        *step is 0 when the run starts afresh. The caller then rounds masters into working copies and gathers them
  *  3. ft_ckpt_save()     between two updates: published whole on all ranks, or not at all; retention follows
  *     ft_ckpt_tick()     once per update: the sign of life in the lock
+ *     ft_ckpt_export()   the model alone, as a Hugging Face folder
  *  4. ft_ckpt_close()    the lock goes
  *
- * All ranks call 1, 2, 3 and 4 together, in the same order. A failing call returns the same error on all ranks. What is in the files
+ * All ranks call 1, 2, 3 and 4 together (the sign of life: rank 0 matters), in the same order. A failing call returns the same error on all ranks. What is in the files
  * never depends on the layout; a rank that owns nothing writes no file. Nothing of this room runs on another thread after a call
  * has returned. */
 #ifndef FT_RUNTIME_CKPT_CKPT_H
@@ -23,6 +24,7 @@
 
 struct ft_comm;
 struct ft_ckpt;
+struct ft_export;
 
 /* A stretch of one trainable parameter that this rank's optimizer owns: local elements [from,to). fp32 each; `master` is the working
  * weight itself when the precision is fp32. Storage: the caller's, unchanged during a call (written by ft_ckpt_resume). */
@@ -129,6 +131,11 @@ int64_t ft_ckpt_bytes(const struct ft_param *model, size_t n);
 /* Loads the weights of one checkpoint for export or restore_best: masters only, no checks of the optimizer, no position. step 0: BEST. */
 enum ft_code ft_ckpt_load_weights(struct ft_ckpt *c, int64_t step, const struct ft_ckpt_piece *pieces, size_t n,
                                   struct ft_err *err) FT_MUST_CHECK;
+
+/* Writes a Hugging Face folder from the masters in the pieces of all ranks; model[] is ft_import_params() of e->base. e is read on rank 0,
+ * but for fetch. */
+enum ft_code ft_ckpt_export(struct ft_ckpt *c, const struct ft_ckpt_piece *pieces, size_t n, const struct ft_export *e,
+                            struct ft_err *err) FT_MUST_CHECK;
 
 /* fttrain ckpt ls|verify|diff|prune ARGS (argv[0] is the verb). Prints to out; returns the exit status: 0 all right, 1 something is
  * wrong with a checkpoint, 2 the call is. */

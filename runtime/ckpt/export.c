@@ -82,29 +82,40 @@ static void file_name(const struct writing *w, size_t k, struct ft_buf *out)
     else ft_buf_addf(out, "model-%05zu-of-%05zu.safetensors", k + 1, w->n_files);
 }
 
-/* A tensor of several parts (q|k|v) is put together row by row; a single one goes in pieces. */
+/* Some rows of a tensor of several parts (q|k|v), part by part. */
+static enum ft_code put_rows(const struct writing *w, struct ft_st_writer *out, size_t at, const struct ft_import_tensor *t,
+                             int64_t from, int64_t to, float *buf, struct ft_err *err)
+{
+    const int64_t cols = t->tensor->dims[t->tensor->n_dims - 1], rows = t->tensor->count / cols;
+    enum ft_code code = FT_OK;
+    for (size_t k = 0; !code && k < t->n_params; k++) {
+        const struct ft_param *p = &w->params[t->params[k]];
+        const struct ft_import_place place = ft_import_place(w->e->base, t->params[k]);
+        const int64_t n = ft_param_count(p) / rows, column = place.col0 + (p->n_dims == 1 ? place.row0 : 0);
+        code = w->e->fetch(w->e->ctx, t->params[k], from * n, to * n, buf, err);
+        for (int64_t r = from; !code && r < to; r++)
+            code = ft_st_writer_put_f32(out, at, r * cols + column, buf + (r - from) * n, n, err);
+    }
+    return code;
+}
+
 static enum ft_code put_tensor(const struct writing *w, struct ft_st_writer *out, size_t at, const struct ft_import_tensor *t,
                                float *buf, struct ft_err *err)
 {
-    const struct ft_export *e = w->e;
-    enum ft_code code = FT_OK;
-    if (t->n_params == 1) {
-        for (int64_t from = 0; !code && from < t->tensor->count; from += PIECE) {
-            const int64_t to = from + PIECE < t->tensor->count ? from + PIECE : t->tensor->count;
-            code = e->fetch(e->ctx, t->params[0], from, to, buf, err);
-            if (!code) code = ft_st_writer_put_f32(out, at, from, buf, to - from, err);
-        }
-        return code;
-    }
     const int64_t cols = t->tensor->dims[t->tensor->n_dims - 1], rows = t->tensor->count / cols;
-    for (int64_t r = 0; !code && r < rows; r++) {
-        for (size_t k = 0; !code && k < t->n_params; k++) {
-            const struct ft_param *p = &w->params[t->params[k]];
-            const int64_t n = ft_param_count(p) / rows;
-            const struct ft_import_place place = ft_import_place(e->base, t->params[k]);
-            code = e->fetch(e->ctx, t->params[k], r * n, (r + 1) * n, buf, err);
-            if (!code) code = ft_st_writer_put_f32(out, at, r * cols + place.col0 + (p->n_dims == 1 ? place.row0 : 0), buf, n, err);
+    const int64_t step = t->n_params == 1 ? PIECE
+                         : cols < PIECE   ? PIECE / cols
+                                          : 1,
+                  end = t->n_params == 1 ? t->tensor->count : rows;
+    enum ft_code code = FT_OK;
+    for (int64_t from = 0; !code && from < end; from += step) {
+        const int64_t to = from + step < end ? from + step : end;
+        if (t->n_params > 1) {
+            code = put_rows(w, out, at, t, from, to, buf, err);
+            continue;
         }
+        code = w->e->fetch(w->e->ctx, t->params[0], from, to, buf, err);
+        if (!code) code = ft_st_writer_put_f32(out, at, from, buf, to - from, err);
     }
     return code;
 }
@@ -174,10 +185,21 @@ static enum ft_code write_index(const struct writing *w, struct ft_err *err)
     return code;
 }
 
+/* Elements: a piece, or one row of a tensor of several parts. */
+static size_t buffer_size(const struct writing *w)
+{
+    int64_t most = PIECE;
+    for (size_t i = 0; i < w->n; i++) {
+        const struct ft_st_tensor *t = w->tensors[i].tensor;
+        if (w->tensors[i].n_params > 1 && t->dims[t->n_dims - 1] > most) most = t->dims[t->n_dims - 1];
+    }
+    return (size_t)most;
+}
+
 static enum ft_code write_all(struct writing *w, struct ft_err *err)
 {
     enum ft_code code = FT_OK;
-    float *buf = ft_xcalloc(PIECE, sizeof *buf);
+    float *buf = ft_xcalloc(buffer_size(w), sizeof *buf);
     cut_files(w);
     for (size_t k = 0; !code && k < w->n_files; k++) code = write_file_of_tensors(w, k, buf, err);
     free(buf);

@@ -316,6 +316,7 @@ static enum ft_code verify(struct load *l, const struct ft_ckpt_piece *pieces, s
     enum ft_code rc = ft_comm_all_reduce(c->o.comm, FT_GROUP_WORLD, sums, (int64_t)(c->o.n_model * FT_CKPT_SLOTS), FT_I64, FT_SUM,
                                          err);
     if (!rc) rc = ft_ckpt_share(c, c->rank == 0 ? compare(l, sums, masters_only, err) : FT_OK, err);
+    if (!rc) rc = ft_ckpt_check_replicas(c, pieces, n, "what was loaded is wrong", err);
     free(sums);
     return rc;
 }

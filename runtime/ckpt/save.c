@@ -89,46 +89,6 @@ static enum ft_code diverged(const struct save *s, struct ft_err *err)
     return FT_DATA;
 }
 
-/* --- replicas (section 4) ------------------------------------------------------------------------------------------------------ */
-
-/* Parameters that every rank of a tensor group holds whole must be the same there before one of them is written. Stands for the other
- * replicas (K/V heads, tied copies) when those layouts come: they add the group over which they are compared. */
-static enum ft_code check_replicas(const struct save *s, const struct ft_ckpt_piece *pieces, size_t n, struct ft_err *err)
-{
-    struct ft_ckpt *c = s->c;
-    if (ft_comm_size(c->o.comm, FT_GROUP_TP) == 1) return FT_OK;
-    const size_t all = c->o.n_model * FT_CKPT_STORED;
-    uint64_t *least = ft_xcalloc(all + 1, sizeof *least), *most = ft_xcalloc(all + 1, sizeof *most);
-    for (size_t i = 0; i < n; i++) {
-        const struct ft_param *p = &c->o.params[pieces[i].param];
-        const float *values[FT_CKPT_STORED] = {pieces[i].master, pieces[i].m, pieces[i].v};
-        struct ft_rect r[3];
-        if (p->shard != FT_SHARD_NONE || p->replica) continue;
-        const int n_rects = ft_rects(p, pieces[i].from, pieces[i].to, r);
-        for (size_t k = 0; k < FT_CKPT_STORED; k++)
-            for (int j = 0; j < n_rects; j++)
-                least[c->model_of[pieces[i].param] * FT_CKPT_STORED + k] +=
-                    ft_rect_sums(&r[j], p->dims[1], values[k] + (r[j].from - pieces[i].from), false).hash;
-    }
-    if (ft_fio_next(&c->fio, FT_FIO_REPLICA).action == FT_FIO_FLIP) least[all - 1] ^= 1;
-    memcpy(most, least, all * sizeof *most);
-    enum ft_code rc = ft_comm_all_reduce(c->o.comm, FT_GROUP_TP, least, (int64_t)all, FT_I64, FT_MIN, err);
-    if (!rc) rc = ft_comm_all_reduce(c->o.comm, FT_GROUP_TP, most, (int64_t)all, FT_I64, FT_MAX, err);
-    for (size_t i = 0; i < all && !rc; i++) {
-        if (least[i] == most[i]) continue;
-        struct ft_buf name = {0};
-        ft_ckpt_tensor_name(&name, c->kind, (enum ft_ckpt_slot)(i % FT_CKPT_STORED), c->o.model[i / FT_CKPT_STORED].name);
-        rc = ft_fail(
-            err, FT_DATA,
-            "step %lld is not saved: %s is not the same on the %d ranks of the tensor group of rank %d: the state is wrong",
-            (long long)s->scalars->step, ft_buf_str(&name), ft_comm_size(c->o.comm, FT_GROUP_TP), c->rank);
-        ft_buf_fini(&name);
-    }
-    free(least);
-    free(most);
-    return rc;
-}
-
 /* --- files -------------------------------------------------------------------------------------------------------------------------- */
 
 static enum ft_code make_tmp(struct save *s, struct ft_err *err)
@@ -392,7 +352,9 @@ static enum ft_code run(struct save *s, const struct ft_ckpt_piece *pieces, size
 {
     struct ft_ckpt *c = s->c;
     struct ft_buf mine = {0}, all = {0};
-    enum ft_code rc = ft_ckpt_share(c, check_replicas(s, pieces, n, err), err);
+    char refusal[64];
+    snprintf(refusal, sizeof refusal, "step %lld is not saved, the state is wrong", (long long)s->scalars->step);
+    enum ft_code rc = ft_ckpt_check_replicas(c, pieces, n, refusal, err);
     if (!rc) rc = ft_ckpt_share(c, c->rank == 0 ? make_tmp(s, err) : FT_OK, err);
     if (!rc) rc = ft_ckpt_share(c, write_mine(s, err), err);
     if (!rc)

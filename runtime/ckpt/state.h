@@ -1,5 +1,5 @@
 /* The inside of a checkpoint handle, shared by the files of this room: open.c, lock.c, folder.c, save.c, tensor_file.c, choose.c,
- * load.c, agree.c. */
+ * load.c, agree.c, replicas.c, gather.c. */
 #ifndef FT_RUNTIME_CKPT_STATE_H
 #define FT_RUNTIME_CKPT_STATE_H
 
@@ -109,6 +109,12 @@ void ft_ckpt_tensor_name(struct ft_buf *b, enum ft_ckpt_precision p, enum ft_ckp
 /* Writes this rank's file into tmp, again under another name after errors that may pass. */
 enum ft_code ft_ckpt_write_file(struct ft_ckpt *c, const char *tmp, int64_t step, struct ft_ckpt_item *items, size_t n,
                                 struct ft_ckpt_written *out, struct ft_err *err) FT_MUST_CHECK;
+
+/* --- replicas.c --------------------------------------------------------------------------------------------------------------------- */
+
+/* Holders of the same elements have the same bits (section 4); all ranks get the same result. FT_DATA: refusal, tensor and ranks. */
+enum ft_code ft_ckpt_check_replicas(struct ft_ckpt *c, const struct ft_ckpt_piece *pieces, size_t n, const char *refusal,
+                                    struct ft_err *err) FT_MUST_CHECK;
 
 /* --- agree.c -------------------------------------------------------------------------------------------------------------------------- */
 

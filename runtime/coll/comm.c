@@ -180,34 +180,43 @@ void ft_comm_note(struct ft_comm *c, const char *note) { snprintf(c->note, sizeo
 
 /* --- one exchange of a group ---------------------------------------------------------------------------------------------- */
 
-/* Room for a message to and from every other member; freed with step_end. */
+/* Freed with step_end. */
 struct step {
     struct ft_comm *c;
     struct group *g;
     struct ft_exchange x;
+    uint32_t number; /* of this collective in its group */
     int64_t started;
 };
 
-static struct step step_begin(struct ft_comm *c, enum ft_group g, enum ft_xop op)
+/* Room for n_sends and n_recvs messages. */
+static struct step step_make(struct ft_comm *c, enum ft_group g, enum ft_xop op, size_t n_sends, size_t n_recvs)
 {
     struct step s = {.c = c, .g = &c->groups[g], .started = ft_net_now()};
-    const size_t n = (size_t)s.g->size;
     s.x = (struct ft_exchange){
         .ops = c->ops, .self = c->self, .what = (uint32_t)op << 16 | (uint32_t)g, .timeout_ns = c->timeout_ns};
-    s.x.sends = ft_xcalloc(n, sizeof *s.x.sends);
-    s.x.recvs = ft_xcalloc(n, sizeof *s.x.recvs);
-    if (op != FT_XOP_SEND) s.x.number = ++s.g->number; /* send and receive are not made by the whole group */
+    s.x.sends = ft_xcalloc(n_sends, sizeof *s.x.sends);
+    s.x.recvs = ft_xcalloc(n_recvs, sizeof *s.x.recvs);
+    return s;
+}
+
+/* A collective of the whole group: at most one message to and from every other member at a time. */
+static struct step step_begin(struct ft_comm *c, enum ft_group g, enum ft_xop op)
+{
+    const size_t size = (size_t)c->groups[g].size;
+    struct step s = step_make(c, g, op, size, size);
+    s.number = ++s.g->number;
     return s;
 }
 
 static void to(struct step *s, int member, const void *p, size_t n)
 {
-    s->x.sends[s->x.n_sends++] = (struct ft_xsend){.peer = s->g->ranks[member], .p = p, .n = n};
+    s->x.sends[s->x.n_sends++] = (struct ft_xsend){.peer = s->g->ranks[member], .p = p, .n = n, .number = s->number};
 }
 
 static void from(struct step *s, int member, void *p, size_t n)
 {
-    s->x.recvs[s->x.n_recvs++] = (struct ft_xrecv){.peer = s->g->ranks[member], .p = p, .n = n};
+    s->x.recvs[s->x.n_recvs++] = (struct ft_xrecv){.peer = s->g->ranks[member], .p = p, .n = n, .number = s->number};
 }
 
 static enum ft_code timed_out(struct step *s, int *missing, size_t n, struct ft_err *err)
@@ -405,33 +414,58 @@ enum ft_code ft_comm_broadcast(struct ft_comm *c, enum ft_group g, int root, voi
     return rc;
 }
 
-static enum ft_code check_peer(const struct ft_comm *c, enum ft_group g, int peer, int64_t bytes, struct ft_err *err)
+/* --- messages between members ------------------------------------------------------------------------------------------------ */
+
+static enum ft_code check_message(const struct group *g, const struct ft_message *m, struct ft_err *err)
 {
-    if (peer >= 0 && peer < c->groups[g].size && peer != c->groups[g].index && bytes >= 0) return FT_OK;
-    return ft_fail(err, FT_BUG_FOUND, "a message of %lld bytes between members %d and %d of %d", (long long)bytes,
-                   c->groups[g].index, peer, c->groups[g].size);
+    if (m->peer >= 0 && m->peer < g->size && m->peer != g->index && m->bytes >= 0) return FT_OK;
+    return ft_fail(err, FT_BUG_FOUND, "a message of %lld bytes between members %d and %d of %d", (long long)m->bytes, g->index,
+                   m->peer, g->size);
 }
 
-enum ft_code ft_comm_send(struct ft_comm *c, enum ft_group g, int peer, const void *buf, int64_t bytes, struct ft_err *err)
+/* Appends m behind the messages of its channel. */
+static void post(struct step *s, const struct ft_message *m)
 {
-    enum ft_code rc = check_peer(c, g, peer, bytes, err);
-    if (rc) return rc;
-    struct step s = step_begin(c, g, FT_XOP_SEND);
-    to(&s, peer, buf, (size_t)bytes);
-    rc = step_run(&s, err);
+    s->number = m->tag;
+    if (m->way == FT_WAY_SEND) {
+        to(s, m->peer, m->out, (size_t)m->bytes);
+        struct ft_xsend *last = &s->x.sends[s->x.n_sends - 1];
+        for (struct ft_xsend *e = s->x.sends; e < last; e++)
+            if (e->peer == last->peer) last->after = e;
+    } else {
+        from(s, m->peer, m->in, (size_t)m->bytes);
+        struct ft_xrecv *last = &s->x.recvs[s->x.n_recvs - 1];
+        for (struct ft_xrecv *e = s->x.recvs; e < last; e++)
+            if (e->peer == last->peer) last->after = e;
+    }
+}
+
+enum ft_code ft_comm_exchange(struct ft_comm *c, enum ft_group g, const struct ft_message *m, size_t n, struct ft_err *err)
+{
+    size_t n_sends = 0;
+    for (size_t i = 0; i < n; i++) {
+        const enum ft_code rc = check_message(&c->groups[g], &m[i], err);
+        if (rc) return rc;
+        n_sends += m[i].way == FT_WAY_SEND;
+    }
+    if (!n) return FT_OK;
+    struct step s = step_make(c, g, FT_XOP_EXCHANGE, n_sends, n - n_sends);
+    for (size_t i = 0; i < n; i++) post(&s, &m[i]);
+    const enum ft_code rc = step_run(&s, err);
     step_end(&s);
     return rc;
 }
 
-enum ft_code ft_comm_recv(struct ft_comm *c, enum ft_group g, int peer, void *buf, int64_t bytes, struct ft_err *err)
+enum ft_code ft_comm_send(struct ft_comm *c, enum ft_group g, int to_member, const void *buf, int64_t bytes, struct ft_err *err)
 {
-    enum ft_code rc = check_peer(c, g, peer, bytes, err);
-    if (rc) return rc;
-    struct step s = step_begin(c, g, FT_XOP_SEND);
-    from(&s, peer, buf, (size_t)bytes);
-    rc = step_run(&s, err);
-    step_end(&s);
-    return rc;
+    const struct ft_message m = {.way = FT_WAY_SEND, .peer = to_member, .bytes = bytes, .out = buf};
+    return ft_comm_exchange(c, g, &m, 1, err);
+}
+
+enum ft_code ft_comm_recv(struct ft_comm *c, enum ft_group g, int from_member, void *buf, int64_t bytes, struct ft_err *err)
+{
+    const struct ft_message m = {.way = FT_WAY_RECV, .peer = from_member, .bytes = bytes, .in = buf};
+    return ft_comm_exchange(c, g, &m, 1, err);
 }
 
 enum ft_code ft_comm_barrier(struct ft_comm *c, enum ft_group g, struct ft_err *err)

@@ -54,6 +54,23 @@ enum ft_code ft_comm_all_gather(struct ft_comm *c, enum ft_group g, const void *
                                 struct ft_err *err) FT_MUST_CHECK;
 enum ft_code ft_comm_broadcast(struct ft_comm *c, enum ft_group g, int root, void *buf, int64_t bytes,
                                struct ft_err *err) FT_MUST_CHECK;
+/* One message of an exchange. Both ends say the same tag (what is sent: the caller's number) and bytes. */
+enum ft_way { FT_WAY_SEND, FT_WAY_RECV };
+struct ft_message {
+    enum ft_way way;
+    int peer; /* member of the group, not this rank */
+    uint32_t tag;
+    int64_t bytes;   /* 0 is a message too */
+    const void *out; /* FT_WAY_SEND: what goes; stays unchanged until the call is over */
+    void *in;        /* FT_WAY_RECV: where it goes */
+};
+/* Messages between single members, all under way at once: whatever the sizes, ranks that send to each other do not wait for each
+ * other. Messages from one rank to another arrive in the order in which both ends list them, over all calls; the order of
+ * messages of different peers or ways means nothing. Returns when all are through. A peer that sends
+ * another tag or size than this rank expects, or is in another collective, is FT_BUG_FOUND with both. */
+enum ft_code ft_comm_exchange(struct ft_comm *c, enum ft_group g, const struct ft_message *m, size_t n,
+                              struct ft_err *err) FT_MUST_CHECK;
+/* An exchange of one message with tag 0. */
 enum ft_code ft_comm_send(struct ft_comm *c, enum ft_group g, int to, const void *buf, int64_t bytes,
                           struct ft_err *err) FT_MUST_CHECK;
 enum ft_code ft_comm_recv(struct ft_comm *c, enum ft_group g, int from, void *buf, int64_t bytes, struct ft_err *err) FT_MUST_CHECK;

@@ -35,7 +35,7 @@ struct ft_coll_ops {
     size_t (*peek)(void *self, int peer, const void **p);          /* contiguous bytes that have come; they stay until consumed */
     void (*consume)(void *self, int peer, size_t n);               /* n <= the last peek */
     int (*spins)(const void *self);                                /* how often to look again before wait() */
-    /* Sleeps until one of wants may have come true. FT_TIMEOUT at the deadline; FT_COLL: a rank ended. */
+    /* At most one want per peer and direction. Sleeps until one of wants may have come true. FT_TIMEOUT at the deadline; FT_COLL: a rank ended. */
     enum ft_code (*wait)(void *self, const struct ft_coll_want *wants, size_t n, int64_t deadline, struct ft_err *err);
 };
 

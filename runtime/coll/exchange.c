@@ -1,5 +1,6 @@
 #include "runtime/coll/exchange.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,7 @@ const char *ft_group_name(uint32_t what)
 static bool send_some(struct ft_exchange *x, struct ft_xsend *s)
 {
     static const unsigned char fill[FT_COLL_ALIGN] = {0};
-    const struct head h = {.what = x->what, .number = x->number, .bytes = s->n};
+    const struct head h = {.what = x->what, .number = s->number, .bytes = s->n};
     const size_t end = whole(s->n), before = s->at;
     while (s->at < end) {
         const void *p;
@@ -53,13 +54,28 @@ static bool send_some(struct ft_exchange *x, struct ft_xsend *s)
     return s->at != before;
 }
 
+static bool send_done(const struct ft_xsend *s) { return s->at == whole(s->n); }
+static bool recv_done(const struct ft_xrecv *r) { return r->at == whole(r->n); }
+
+/* A message waits until the one before it in its channel is through. */
+static bool send_waits(const struct ft_xsend *s) { return send_done(s) || (s->after && !send_done(s->after)); }
+static bool recv_waits(const struct ft_xrecv *r) { return recv_done(r) || (r->after && !recv_done(r->after)); }
+
+/* "send/recv over pp (tag 7, 40 bytes)" */
+static void head_text(const struct head *h, char *out, size_t n)
+{
+    snprintf(out, n, "%s over %s (%s %u, %llu bytes)", ft_xop_name(h->what), ft_group_name(h->what),
+             h->what >> 16 == FT_XOP_EXCHANGE ? "tag" : "number", h->number, (unsigned long long)h->bytes);
+}
+
 static enum ft_code check_head(const struct ft_exchange *x, const struct ft_xrecv *r, const struct head *h, struct ft_err *err)
 {
-    if (h->what == x->what && h->number == x->number && h->bytes == r->n) return FT_OK;
-    return ft_fail(err, FT_BUG_FOUND,
-                   "rank %d is in %s over %s (number %u, %llu bytes), this rank in %s over %s (number %u, %zu bytes)", r->peer,
-                   ft_xop_name(h->what), ft_group_name(h->what), h->number, (unsigned long long)h->bytes, ft_xop_name(x->what),
-                   ft_group_name(x->what), x->number, r->n);
+    const struct head own = {.what = x->what, .number = r->number, .bytes = r->n};
+    char theirs[96], ours[96];
+    if (!memcmp(h, &own, sizeof own)) return FT_OK;
+    head_text(h, theirs, sizeof theirs);
+    head_text(&own, ours, sizeof ours);
+    return ft_fail(err, FT_BUG_FOUND, "rank %d is in %s, this rank in %s", r->peer, theirs, ours);
 }
 
 /* Head and fill are taken whole: peers send them so, but a channel may cut them. */
@@ -138,20 +154,22 @@ static enum ft_code turn(struct ft_exchange *x, const void **sources, bool *move
 {
     bool heads = true, all = true;
     for (size_t i = 0; i < x->n_sends; i++) {
-        if (x->sends[i].at < whole(x->sends[i].n)) *moved |= send_some(x, &x->sends[i]);
-        all &= x->sends[i].at == whole(x->sends[i].n);
+        if (!send_waits(&x->sends[i])) *moved |= send_some(x, &x->sends[i]);
+        all &= send_done(&x->sends[i]);
     }
     for (size_t i = 0; i < x->n_recvs; i++) {
         struct ft_xrecv *r = &x->recvs[i];
-        if (r->at < HEAD && take_head(x, r, moved, err)) return FT_BUG_FOUND;
+        if (!recv_waits(r)) {
+            if (r->at < HEAD && take_head(x, r, moved, err)) return FT_BUG_FOUND;
+            if (!x->reduce && r->at >= HEAD) store_some(x, r, moved);
+        }
         heads &= r->at >= HEAD;
-        if (!x->reduce && r->at >= HEAD) store_some(x, r, moved);
     }
     if (x->reduce && x->n_recvs && heads) combine_some(x, sources, moved);
     for (size_t i = 0; i < x->n_recvs; i++) {
         struct ft_xrecv *r = &x->recvs[i];
         if (r->at >= HEAD + r->n) take_fill(x, r, moved);
-        all &= r->at == whole(r->n);
+        all &= recv_done(r);
     }
     *done = all;
     return FT_OK;
@@ -161,40 +179,37 @@ static enum ft_code turn(struct ft_exchange *x, const void **sources, bool *move
 static size_t list_wants(const struct ft_exchange *x, struct ft_coll_want *w)
 {
     size_t n = 0, least = SIZE_MAX;
-    for (size_t i = 0; i < x->n_recvs; i++)
-        if (x->recvs[i].at < whole(x->recvs[i].n) && x->recvs[i].at + x->recvs[i].have < least)
-            least = x->recvs[i].at + x->recvs[i].have;
     for (size_t i = 0; i < x->n_recvs; i++) {
         const struct ft_xrecv *r = &x->recvs[i];
-        if (r->at >= whole(r->n) || (x->reduce && r->at >= HEAD && r->at + r->have > least)) continue;
+        if (!recv_waits(r) && r->at + r->have < least) least = r->at + r->have;
+    }
+    for (size_t i = 0; i < x->n_recvs; i++) {
+        const struct ft_xrecv *r = &x->recvs[i];
+        if (recv_waits(r) || (x->reduce && r->at >= HEAD && r->at + r->have > least)) continue;
         w[n++] = (struct ft_coll_want){.peer = r->peer, .in = true, .have = r->have};
     }
     for (size_t i = 0; i < x->n_sends; i++)
-        if (x->sends[i].at < whole(x->sends[i].n)) w[n++] = (struct ft_coll_want){.peer = x->sends[i].peer, .out = true};
+        if (!send_waits(&x->sends[i])) w[n++] = (struct ft_coll_want){.peer = x->sends[i].peer, .out = true};
     return n;
 }
 
-/* Who has not come: ranks of which nothing has arrived; else those that are behind. */
-static void list_missing(const struct ft_exchange *x, int **missing, size_t *n)
+static size_t add_rank(int *v, size_t n, int rank)
+{
+    for (size_t i = 0; i < n; i++)
+        if (v[i] == rank) return n;
+    v[n] = rank;
+    return n + 1;
+}
+
+/* Who has not come: ranks of whose message nothing has arrived; else those that are behind. wants: room for one per message. */
+static void list_missing(const struct ft_exchange *x, struct ft_coll_want *wants, int **missing, size_t *n)
 {
     int *v = ft_xcalloc(x->n_recvs + x->n_sends + 1, sizeof *v);
     size_t k = 0;
     for (size_t i = 0; i < x->n_recvs; i++)
-        if (x->recvs[i].at == 0) v[k++] = x->recvs[i].peer;
-    for (size_t i = 0; i < x->n_recvs && !x->n_sends && !k; i++)
-        if (x->recvs[i].at < whole(x->recvs[i].n)) v[k++] = x->recvs[i].peer;
-    for (size_t i = 0; i < x->n_sends && !x->n_recvs; i++)
-        if (x->sends[i].at < whole(x->sends[i].n)) v[k++] = x->sends[i].peer;
-    if (!k) {
-        struct ft_coll_want *w = ft_xcalloc(x->n_recvs + x->n_sends + 1, sizeof *w);
-        const size_t n_wants = list_wants(x, w);
-        for (size_t i = 0; i < n_wants; i++) {
-            bool there = false;
-            for (size_t j = 0; j < k; j++) there |= v[j] == w[i].peer;
-            if (!there) v[k++] = w[i].peer;
-        }
-        free(w);
-    }
+        if (!recv_waits(&x->recvs[i]) && x->recvs[i].at == 0) k = add_rank(v, k, x->recvs[i].peer);
+    const size_t n_wants = k ? 0 : list_wants(x, wants);
+    for (size_t i = 0; i < n_wants; i++) k = add_rank(v, k, wants[i].peer);
     *missing = v;
     *n = k;
 }
@@ -233,7 +248,7 @@ enum ft_code ft_exchange_run(struct ft_exchange *x, int **missing, size_t *n_mis
         if (!deadline) deadline = ft_net_now() + x->timeout_ns;
         if (!wants) wants = ft_xcalloc(x->n_recvs + x->n_sends + 1, sizeof *wants);
         rc = x->ops->wait(x->self, wants, list_wants(x, wants), deadline, err);
-        if (rc == FT_TIMEOUT) list_missing(x, missing, n_missing);
+        if (rc == FT_TIMEOUT) list_missing(x, wants, missing, n_missing);
         if (rc) break;
     }
     free(sources);

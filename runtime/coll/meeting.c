@@ -45,17 +45,25 @@ static bool same(const char *a, size_t a_len, const char *b, size_t b_len)
     return !a == !b && a_len == b_len && (!a || !memcmp(a, b, a_len));
 }
 
-/* "4 on ranks 0-2, 8 on rank 3": each distinct value once, in order of the first member that has it. */
+/* The member with the lowest rank of those that are not done; n: none. */
+static size_t lowest(const struct ft_member *m, size_t n, const bool *done)
+{
+    size_t low = n;
+    for (size_t i = 0; i < n; i++)
+        if (!done[i] && (low == n || m[i].rank < m[low].rank)) low = i;
+    return low;
+}
+
+/* "4 on ranks 0-2, 8 on rank 3": each distinct value once, in order of the lowest rank that has it. */
 static void write_values(struct ft_buf *b, const struct ft_member *m, size_t n, const char *name, size_t name_len)
 {
     int *ranks = ft_xcalloc(n, sizeof *ranks);
     bool *done = ft_xcalloc(n, sizeof *done);
     const char *sep = "";
-    for (size_t i = 0; i < n; i++) {
-        if (done[i]) continue;
+    for (size_t i; (i = lowest(m, n, done)) < n;) {
         size_t len, k = 0, other_len;
         const char *value = find(m[i].text, name, name_len, &len);
-        for (size_t j = i; j < n; j++) {
+        for (size_t j = 0; j < n; j++) {
             const char *other = find(m[j].text, name, name_len, &other_len);
             if (!same(value, len, other, other_len)) continue;
             done[j] = true;

@@ -23,7 +23,7 @@ struct tcp {
     int *local;            /* world: index inside my node, -1: on another one */
     struct ft_shm *shm;    /* NULL: alone on the node */
     struct ft_link *links; /* world; fd -1: not remote */
-    struct pollfd *polls;  /* world + 2 */
+    struct pollfd *polls;  /* store, bell, and each peer's two directions */
 };
 
 static void close_tcp(void *self)
@@ -57,7 +57,7 @@ static enum ft_code open_tcp(const struct ft_coll_env *env, void **self, struct 
     t->world = world;
     t->local = ft_xcalloc((size_t)world, sizeof *t->local);
     t->links = ft_xcalloc((size_t)world, sizeof *t->links);
-    t->polls = ft_xcalloc((size_t)world + 2, sizeof *t->polls);
+    t->polls = ft_xcalloc(2 * (size_t)world + 2, sizeof *t->polls);
     for (int r = 0; r < world; r++) {
         t->links[r].fd = -1;
         remote[r] = ft_store_peer(env->store, r)->node_rank != node;

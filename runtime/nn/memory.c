@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "topology/shard.h"
+
 enum { ALIGN = 256, CHUNK_ROWS = 128 };
 
 struct ft_nn_sizes ft_nn_sizes(const struct ft_model_options *o)
@@ -9,12 +11,13 @@ struct ft_nn_sizes ft_nn_sizes(const struct ft_model_options *o)
     const struct ft_model_config *c = o->config;
     const int64_t t = o->tensor;
     struct ft_nn_sizes s = {.T = o->max_tokens, .S = o->seq_len > 0 ? o->seq_len : o->max_tokens, .h = c->h, .D = c->D};
-    s.H = c->H / t;
-    s.K = c->K >= t ? c->K / t : 1;
+    const struct ft_heads heads = ft_heads_of(c->H, c->K, o->tensor, o->tensor_rank);
+    s.H = heads.q.end - heads.q.first;
+    s.K = heads.kv.end - heads.kv.first;
     s.q = s.H * s.D;
     s.kv = s.K * s.D;
     s.f = c->f / t;
-    s.Vp = (c->V + t - 1) / t;
+    s.Vp = ft_vocab_padded(c->V, o->tensor, 1) / t;
     s.layers = (o->stage + 1) * c->L / o->pipeline - o->stage * c->L / o->pipeline;
     /* a function of model and t only, so that recompute modes and batch sizes see the same chunks */
     const int64_t bytes = o->logits_chunk_bytes > 0 ? o->logits_chunk_bytes : (int64_t)256 << 20;

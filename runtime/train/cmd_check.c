@@ -74,9 +74,11 @@ static void write_facts(struct ft_jw *w, const struct ft_setup *s)
         ft_jw_end(w);
         ft_jw_key(w, "memory");
         ft_jw_object(w);
-        ft_jw_kint(w, "bytes", ft_memory_total(&s->memory));
+        const struct ft_settings x = ft_setup_settings(s);
+        const struct ft_memory worst = ft_setup_worst(s, &x);
+        ft_jw_kint(w, "bytes", ft_memory_total(&worst));
         ft_jw_key(w, "parts");
-        ft_memory_write_json(&s->memory, w);
+        ft_memory_write_json(&worst, w);
         ft_jw_end(w);
     }
     if (s->train) {
@@ -100,7 +102,11 @@ static void look_deeper(struct ft_setup *s, const struct ft_place *place, struct
     ft_setup_data(s, faults);
     ft_setup_warn(s, faults);
     const int here = place->local_world > 0 ? place->local_world : 1;
-    if (s->has_model) ft_setup_check_memory(s, ft_memory_available() / here, faults);
+    if (s->has_model) {
+        const struct ft_settings x = ft_setup_settings(s);
+        const struct ft_memory worst = ft_setup_worst(s, &x);
+        ft_setup_check_memory(s, &worst, ft_memory_available() / here, faults);
+    }
     struct ft_err err;
     if (s->job->export.what != FT_EXPORT_NONE && ft_export_check(ft_setup_export_dir(s, place->run_dir), &err)) {
         ft_job_fault(s->job, faults, FT_SEV_ERROR, FT_JOB_EXPORT, "dir", "%s", err.text);

@@ -2,38 +2,49 @@
 
 #include "runtime/train/cli.h"
 #include "runtime/train/setup.h"
+#include "topology/shard.h"
 
 extern char **environ;
 
-/* Ranks of one tensor and pipeline place need the same; the last data rank never more than the first. */
+/* Data ranks of one tensor rank and stage need the same; a padded vocabulary gives the last tensor ranks fewer parameters. */
 static void write_memory(struct ft_jw *w, const struct ft_setup *s)
 {
+    const int t = s->options.tensor, p = s->options.pipeline;
+    const struct ft_settings x = ft_setup_settings(s);
+    struct ft_need *needs = ft_arena_array(s->arena, s->has_model ? (size_t)t * (size_t)p : 1, sizeof *needs);
+    for (int i = 0; s->has_model && i < t * p; i++) needs[i] = ft_setup_need(s, &x, i % t, i / t);
     ft_jw_key(w, "memory");
     ft_jw_array(w);
     for (int r = 0; s->has_model && r < ft_mesh_world(s->layout.mesh); r++) {
+        const struct ft_coord at = ft_mesh_coord(s->layout.mesh, r);
+        const struct ft_need *need = &needs[at.c[FT_AXIS_PP] * t + at.c[FT_AXIS_TP]];
         ft_jw_object(w);
         ft_jw_kint(w, "rank", r);
-        ft_jw_kint(w, "bytes", ft_memory_total(&s->memory));
+        ft_jw_kint(w, "parameters", need->parameters);
+        ft_jw_kint(w, "bytes", ft_memory_total(&need->memory));
         ft_jw_key(w, "parts");
-        ft_memory_write_json(&s->memory, w);
+        ft_memory_write_json(&need->memory, w);
         ft_jw_end(w);
     }
     ft_jw_end(w);
 }
 
+/* Of the whole model, whatever this rank holds. */
 static void write_names(struct ft_jw *w, const char *key, const struct ft_setup *s, bool decay)
 {
+    size_t n;
+    const struct ft_param *rows = ft_model_config_rows(&s->config, 1, 0, 1, 0, 1, s->arena, &n, NULL);
     ft_jw_key(w, key);
     ft_jw_array(w);
-    for (size_t i = 0; i < s->n_rows; i++)
-        if (s->rows[i].decay == decay) ft_jw_str(w, s->rows[i].name);
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].decay == decay) ft_jw_str(w, rows[i].name);
     ft_jw_end(w);
 }
 
 static const char *const recomputes[] = {"off", "selective", "full"};
 
 /* What --fit changed, as --set would: {} when the job fits as it is. */
-static void write_fit(struct ft_jw *w, const struct ft_setup *s, const struct ft_fit *f)
+static void write_fit(struct ft_jw *w, const struct ft_setup *s, const struct ft_settings *f)
 {
     ft_jw_key(w, "fit");
     ft_jw_object(w);
@@ -42,7 +53,7 @@ static void write_fit(struct ft_jw *w, const struct ft_setup *s, const struct ft
     ft_jw_end(w);
 }
 
-static void write_plan(struct ft_jw *w, const struct ft_job_config *job, const struct ft_setup *s, const struct ft_fit *fit,
+static void write_plan(struct ft_jw *w, const struct ft_job_config *job, const struct ft_setup *s, const struct ft_settings *fit,
                        struct ft_faults *faults)
 {
     ft_faults_sort(faults);
@@ -70,8 +81,9 @@ static void write_plan(struct ft_jw *w, const struct ft_job_config *job, const s
         ft_jw_object(w);
         ft_jw_key(w, "layers");
         ft_jw_array(w);
-        ft_jw_int(w, s->config.L * i / p);
-        ft_jw_int(w, s->config.L * (i + 1) / p);
+        const struct ft_range layers = ft_layers_of(s->config.L, p, 1, i, 0);
+        ft_jw_int(w, layers.first);
+        ft_jw_int(w, layers.end);
         ft_jw_end(w);
         ft_jw_end(w);
     }
@@ -98,23 +110,19 @@ static void print_part(struct ft_buf *b, const char *name, int64_t bytes)
     ft_bytes_text(bytes, b);
 }
 
-static void print_plan(struct ft_buf *b, const struct ft_setup *s)
+/* One line for all ranks, or one for each stage. */
+static void print_memory(struct ft_buf *b, const struct ft_setup *s, int stage)
 {
-    const struct ft_memory *m = &s->memory;
-    const struct ft_model_config *c = &s->config;
-    int64_t decayed = 0, n_decayed = 0;
-    for (size_t i = 0; i < s->n_rows; i++)
-        if (s->rows[i].decay) {
-            decayed += ft_param_local(&s->rows[i]);
-            n_decayed++;
-        }
-    ft_buf_addf(b, "model   %s, %lld parameters, %lld layers, seq_len %lld\n", c->model_type, (long long)s->n_parameters,
-                (long long)c->L, (long long)s->seq_len);
-    ft_buf_addf(b, "batch   global batch %lld = micro %lld × accumulation %lld × dp %lld\n", (long long)s->layout.deal.global_batch,
-                (long long)s->layout.deal.micro, (long long)s->layout.accumulation, (long long)s->layout.deal.data);
+    const struct ft_settings x = ft_setup_settings(s);
+    const struct ft_need need = ft_setup_need(s, &x, 0, stage);
+    const struct ft_memory *m = &need.memory;
+    const int p = s->options.pipeline;
     ft_buf_adds(b, "memory  ");
     ft_bytes_text(ft_memory_total(m), b);
-    ft_buf_adds(b, " a rank:");
+    ft_buf_adds(b, p > 1 ? " a rank of " : " a rank");
+    if (p > 1) ft_buf_addf(b, "stage %d", stage);
+    if (p * s->options.tensor > 1) ft_buf_addf(b, " with %lld parameters", (long long)need.parameters);
+    ft_buf_addc(b, ':');
     print_part(b, "weights", m->weights);
     print_part(b, "gradients", m->gradients);
     print_part(b, "optimizer", m->master + m->moments);
@@ -122,29 +130,37 @@ static void print_plan(struct ft_buf *b, const struct ft_setup *s)
     print_part(b, "logits", m->logits);
     print_part(b, "buffers", m->buffers);
     print_part(b, "library", m->library);
-    ft_buf_addf(b, "\ndecay   %lld tensors with %lld elements; the other %lld (norms, biases) have none\n", (long long)n_decayed,
-                (long long)decayed, (long long)((int64_t)s->n_rows - n_decayed));
+    ft_buf_addc(b, '\n');
+}
+
+static void print_decay(struct ft_buf *b, const struct ft_setup *s)
+{
+    size_t n;
+    const struct ft_param *rows = ft_model_config_rows(&s->config, 1, 0, 1, 0, 1, s->arena, &n, NULL);
+    int64_t decayed = 0, n_decayed = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!rows[i].decay) continue;
+        decayed += ft_param_count(&rows[i]);
+        n_decayed++;
+    }
+    ft_buf_addf(b, "decay   %lld tensors with %lld elements; the other %lld (norms, biases) have none\n", (long long)n_decayed,
+                (long long)decayed, (long long)((int64_t)n - n_decayed));
+}
+
+static void print_plan(struct ft_buf *b, const struct ft_setup *s)
+{
+    const struct ft_model_config *c = &s->config;
+    const int t = s->options.tensor, p = s->options.pipeline;
+    ft_buf_addf(b, "model   %s, %lld parameters, %lld layers, seq_len %lld\n", c->model_type, (long long)s->n_parameters,
+                (long long)c->L, (long long)s->seq_len);
+    if (t * p > 1) ft_buf_addf(b, "layout  tensor %d × pipeline %d × data %lld\n", t, p, (long long)s->layout.deal.data);
+    ft_buf_addf(b, "batch   global batch %lld = micro %lld × accumulation %lld × dp %lld\n", (long long)s->layout.deal.global_batch,
+                (long long)s->layout.deal.micro, (long long)s->layout.accumulation, (long long)s->layout.deal.data);
+    for (int i = 0; i < p; i++) print_memory(b, s, i);
+    print_decay(b, s);
     if (c->embd_drop > 0 || c->resid_drop > 0 || c->attn_drop > 0)
         ft_buf_addf(b, "dropout embedding %g, residual %g, attention %g (config.json)\n", c->embd_drop, c->resid_drop,
                     c->attn_drop);
-}
-
-/* Plans again with what fits; the job keeps what was written, so that the difference can be told. */
-static void replan(struct ft_setup *s, const struct ft_fit *f, struct ft_faults *faults)
-{
-    struct ft_job_config *job = ft_arena_alloc(s->arena, sizeof *job);
-    *job = *s->job;
-    job->train.micro_batch = f->micro_batch;
-    job->model.recompute = f->recompute;
-    struct ft_setup with;
-    struct ft_job_layout layout = s->layout;
-    layout.deal.micro = f->micro_batch;
-    layout.accumulation = layout.deal.global_batch / (f->micro_batch * layout.deal.data);
-    ft_setup_init(&with, job, &layout, 0);
-    ft_setup_model(&with, faults);
-    s->memory = with.memory;
-    s->layout = layout;
-    ft_setup_fini(&with);
 }
 
 static int64_t available(const struct ft_cli *cli, const struct ft_place *place)
@@ -156,22 +172,27 @@ static int plan(const struct ft_cli *cli, struct ft_job_config *job, struct ft_f
 {
     struct ft_job_layout layout;
     struct ft_setup s;
-    struct ft_fit fit = {0};
+    struct ft_settings fit = {0};
     ft_job_layout(job, cli->world ? cli->world : place->world > 1 ? place->world : 0, &layout, faults);
     ft_setup_init(&s, job, &layout, 0);
     ft_setup_model(&s, faults);
-    const bool fits = !s.has_model || !cli->fit || ft_setup_fit(&s, available(cli, place), &fit);
-    if (fits && fit.changed) replan(&s, &fit, faults);
-    if (!fits || (s.has_model && cli->memory)) ft_setup_check_memory(&s, available(cli, place), faults);
+    const bool asked = s.has_model && cli->fit, fits = !asked || ft_setup_fit(&s, available(cli, place), &fit);
+    const bool changed = asked && fits && (fit.micro_batch != s.layout.deal.micro || fit.recompute != s.options.recompute);
+    if (changed) ft_setup_use(&s, &fit);
+    if (!fits || (s.has_model && cli->memory)) {
+        const struct ft_settings x = ft_setup_settings(&s);
+        const struct ft_memory worst = ft_setup_worst(&s, &x);
+        ft_setup_check_memory(&s, &worst, available(cli, place), faults);
+    }
     const bool bad = faults->n_errors > 0;
     struct ft_buf out = {0};
     if (cli->json) {
         struct ft_jw w = ft_jw_begin(&out);
-        write_plan(&w, job, &s, cli->fit && fits ? &fit : NULL, faults);
+        write_plan(&w, job, &s, asked && fits ? &fit : NULL, faults);
         ft_buf_addc(&out, '\n');
     } else {
         ft_cli_print_faults(faults);
-        if (!bad && fit.changed)
+        if (!bad && changed)
             ft_buf_addf(&out, "fit     changed: micro_batch = %lld, recompute = %s\n", (long long)fit.micro_batch,
                         recomputes[fit.recompute]);
         if (!bad) print_plan(&out, &s);

@@ -145,7 +145,7 @@ static enum ft_code open_all(struct rank *r, struct ft_err *err)
     ft_setup_weights(s, &r->faults);
     ft_setup_data(s, &r->faults);
     ft_setup_warn(s, &r->faults);
-    ft_setup_check_memory(s, ft_memory_available() / (r->place.local_world > 0 ? r->place.local_world : 1), &r->faults);
+    ft_setup_check_memory(s, &s->memory, ft_memory_available() / (r->place.local_world > 0 ? r->place.local_world : 1), &r->faults);
     if (r->place.rank == 0 && r->job.export.what != FT_EXPORT_NONE &&
         ft_export_check(ft_setup_export_dir(s, r->place.run_dir), &why)) {
         ft_job_fault(&r->job, &r->faults, FT_SEV_ERROR, FT_JOB_EXPORT, "dir", "%s", why.text);

@@ -3,16 +3,54 @@
 
 #include "runtime/train/setup.h"
 
-/* What a rank would need with other settings of the same global batch. */
-static int64_t total_with(const struct ft_setup *s, int64_t micro, int recompute, int data)
+struct ft_settings ft_setup_settings(const struct ft_setup *s)
+{
+    return (struct ft_settings){s->layout.deal.micro, s->options.recompute, s->options.tensor, (int)s->layout.deal.data};
+}
+
+/* Elements of the logical tensor: the last rows of a padded vocabulary are none. */
+static int64_t held(const struct ft_param *p)
+{
+    int64_t n = 1;
+    for (int i = 0; i < 2; i++) {
+        const int64_t real = p->dims[i] - p->origin[i];
+        n *= real < 0 ? 0 : real < p->local[i] ? real : p->local[i];
+    }
+    return n;
+}
+
+struct ft_need ft_setup_need(const struct ft_setup *s, const struct ft_settings *x, int tensor_rank, int stage)
 {
     struct ft_model_options o = s->options;
-    o.max_tokens = micro * s->seq_len;
-    o.recompute = recompute;
+    o.max_tokens = x->micro_batch * s->seq_len;
+    o.recompute = x->recompute;
+    o.tensor = x->tensor;
+    o.tensor_rank = tensor_rank;
+    o.stage = stage;
+    size_t n;
+    struct ft_need need = {0};
     struct ft_arena *arena = ft_arena_create();
-    const struct ft_buckets b = ft_memory_buckets(s->rows, s->n_rows, data, 0, arena);
-    const struct ft_memory m = ft_memory_plan(&b, &o);
+    const struct ft_param *rows = ft_model_config_rows(&s->config, o.tensor, tensor_rank, o.pipeline, stage, 1, arena, &n, NULL);
+    const struct ft_buckets b = ft_memory_buckets(rows, n, x->data, 0, arena);
+    for (size_t i = 0; i < n; i++) need.parameters += held(&rows[i]);
+    need.memory = ft_memory_plan(&b, &o);
     ft_arena_destroy(arena);
+    return need;
+}
+
+struct ft_memory ft_setup_worst(const struct ft_setup *s, const struct ft_settings *x)
+{
+    struct ft_memory worst = {0};
+    for (int i = 0; i < s->options.pipeline; i++) {
+        const struct ft_memory m = ft_setup_need(s, x, 0, i).memory;
+        if (ft_memory_total(&m) > ft_memory_total(&worst)) worst = m;
+    }
+    return worst;
+}
+
+static int64_t total_with(const struct ft_setup *s, const struct ft_settings *x)
+{
+    const struct ft_memory m = ft_setup_worst(s, x);
     return ft_memory_total(&m);
 }
 
@@ -25,18 +63,25 @@ static int64_t next_micro(const struct ft_setup *s, int64_t micro)
     return m;
 }
 
-bool ft_setup_fit(const struct ft_setup *s, int64_t available, struct ft_fit *out)
+bool ft_setup_fit(const struct ft_setup *s, int64_t available, struct ft_settings *out)
 {
-    const int data = (int)s->layout.deal.data;
-    *out = (struct ft_fit){s->layout.deal.micro, s->options.recompute, false};
-    while (total_with(s, out->micro_batch, out->recompute, data) > available) {
+    *out = ft_setup_settings(s);
+    while (total_with(s, out) > available) {
         const int64_t m = next_micro(s, out->micro_batch);
         if (!m && out->recompute == FT_RECOMPUTE_FULL) return false;
         if (m) out->micro_batch = m;
         else out->recompute++;
-        out->changed = true;
     }
     return true;
+}
+
+void ft_setup_use(struct ft_setup *s, const struct ft_settings *x)
+{
+    s->layout.deal.micro = x->micro_batch;
+    s->layout.accumulation = s->layout.deal.global_batch / (x->micro_batch * s->layout.deal.data);
+    s->options.recompute = x->recompute;
+    s->options.max_tokens = x->micro_batch * s->seq_len;
+    s->memory = ft_memory_plan(&s->buckets, &s->options);
 }
 
 static void advise(struct ft_buf *out, const char *what, int64_t bytes)
@@ -46,28 +91,54 @@ static void advise(struct ft_buf *out, const char *what, int64_t bytes)
     ft_buf_addc(out, ')');
 }
 
+/* The next larger tensor size that this model can be cut into and that uses the ranks there are, or else more of them; false: none. */
+static bool more_tensor(const struct ft_setup *s, struct ft_settings *x)
+{
+    const int t = x->tensor, d = x->data;
+    for (int k = 2; (int64_t)k * t <= s->config.H; k++) {
+        if (!ft_model_config_cuts(&s->config, k * t)) continue;
+        x->tensor = k * t;
+        x->data = d % k ? d : d / k;
+        return true;
+    }
+    return false;
+}
+
 /* Each with what the plan would be then. */
 static void add_advice(const struct ft_setup *s, struct ft_buf *fix)
 {
-    const int64_t micro = s->layout.deal.micro, global = s->layout.deal.global_batch;
-    const int d = (int)s->layout.deal.data, recompute = s->options.recompute;
+    const struct ft_settings now = ft_setup_settings(s);
+    const int64_t global = s->layout.deal.global_batch;
+    struct ft_settings x = now;
     char what[96];
-    if (micro > 1) {
-        (void)snprintf(what, sizeof what, "micro_batch = 1, accumulation %lld", (long long)(global / d));
-        advise(fix, what, total_with(s, 1, recompute, d));
+    x.micro_batch = 1;
+    if (now.micro_batch > 1) {
+        (void)snprintf(what, sizeof what, "micro_batch = 1, accumulation %lld", (long long)(global / now.data));
+        advise(fix, what, total_with(s, &x));
     }
-    if (recompute != FT_RECOMPUTE_FULL) advise(fix, "recompute = full", total_with(s, micro, FT_RECOMPUTE_FULL, d));
-    if (micro > 1 && recompute != FT_RECOMPUTE_FULL) advise(fix, "both", total_with(s, 1, FT_RECOMPUTE_FULL, d));
-    if (global % (micro * d * 2) == 0) {
-        (void)snprintf(what, sizeof what, "%d data ranks on more machines", d * 2);
-        advise(fix, what, total_with(s, micro, recompute, d * 2));
+    x.recompute = FT_RECOMPUTE_FULL;
+    const int64_t both = total_with(s, &x);
+    x.micro_batch = now.micro_batch;
+    if (now.recompute != FT_RECOMPUTE_FULL) advise(fix, "recompute = full", total_with(s, &x));
+    if (now.micro_batch > 1 && now.recompute != FT_RECOMPUTE_FULL) advise(fix, "both", both);
+    x = now;
+    x.data *= 2;
+    if (global % (now.micro_batch * x.data) == 0) {
+        (void)snprintf(what, sizeof what, "%d data ranks on more machines", x.data);
+        advise(fix, what, total_with(s, &x));
+    }
+    x = now;
+    if (more_tensor(s, &x)) {
+        if (x.data < now.data) (void)snprintf(what, sizeof what, "tensor = %d, data = %d on the same ranks", x.tensor, x.data);
+        else (void)snprintf(what, sizeof what, "tensor = %d on %d ranks", x.tensor, x.tensor * x.data * s->options.pipeline);
+        advise(fix, what, total_with(s, &x));
     }
 }
 
-void ft_setup_check_memory(const struct ft_setup *s, int64_t available, struct ft_faults *faults)
+void ft_setup_check_memory(const struct ft_setup *s, const struct ft_memory *need, int64_t available, struct ft_faults *faults)
 {
-    if (!s->has_model || available <= 0 || ft_memory_total(&s->memory) <= available) return;
-    const struct ft_memory *m = &s->memory;
+    if (!s->has_model || available <= 0 || ft_memory_total(need) <= available) return;
+    const struct ft_memory *m = need;
     const struct {
         const char *name;
         int64_t bytes;

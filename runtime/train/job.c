@@ -108,11 +108,6 @@ static void check_built(const struct ft_job_config *j, struct ft_faults *faults)
                      ones[i].value);
         ft_fault_fix(faults, "set %s = 1", ones[i].key);
     }
-    if (j->parallel.tensor > 1 && j->export.what != FT_EXPORT_NONE) { /* rank 0 writes what it holds: with tensor ranks a part */
-        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_EXPORT, "what", "an export at tensor = %lld is not built yet",
-                     (long long)j->parallel.tensor);
-        ft_fault_fix(faults, "set [export] what = none, and export the last checkpoint: ftlaunch model export RUN -o DIR");
-    }
     if (j->parallel.sequence) {
         ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "sequence", "sequence = yes is not built yet");
         ft_fault_fix(faults, "set sequence = no");

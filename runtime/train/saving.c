@@ -126,10 +126,12 @@ static const char *config_text(struct ft_trainer *t)
 
 static const char *const *no_decay(struct ft_trainer *t, size_t *n)
 {
-    const char **v = ft_arena_array(arena_of(t), t->s->n_rows + 1, sizeof *v);
+    size_t n_model;
+    const struct ft_param *model = ft_import_params(t->s->import, &n_model);
+    const char **v = ft_arena_array(arena_of(t), n_model + 1, sizeof *v);
     *n = 0;
-    for (size_t i = 0; i < t->s->n_rows; i++)
-        if (!t->s->rows[i].decay) v[(*n)++] = t->s->rows[i].name;
+    for (size_t i = 0; i < n_model; i++)
+        if (!model[i].decay) v[(*n)++] = model[i].name;
     return v;
 }
 
@@ -355,7 +357,9 @@ enum ft_code ft_saving_save(struct ft_trainer *t, bool best, struct ft_err *err)
         s->saved = t->k;
         return FT_OK;
     }
-    if (code == FT_COLL || code == FT_TIMEOUT || t->s->job->checkpoint.on_error == 1) return code;
+    /* Values that are not finite, or not the same on all their holders: it is not the disk that failed. */
+    if (code == FT_DATA || code == FT_BUG_FOUND || code == FT_COLL || code == FT_TIMEOUT) return code;
+    if (t->s->job->checkpoint.on_error == 1) return code;
     if (ft_trainer_speaks(t))
         ft_log(FT_LOG_WARN, "checkpoint", "no checkpoint of step %lld: %s", (long long)t->k, err ? err->text : "");
     return FT_OK;
@@ -366,6 +370,11 @@ enum ft_code ft_saving_load_best(struct ft_trainer *t, bool *there, struct ft_er
     struct ft_saving *s = t->saving;
     *there = s && !s->failed;
     return *there ? ft_ckpt_load_weights(s->ckpt, t->judge.best_step, s->pieces, s->n_pieces, err) : FT_OK;
+}
+
+enum ft_code ft_saving_export(struct ft_trainer *t, const struct ft_export *e, struct ft_err *err)
+{
+    return ft_ckpt_export(t->saving->ckpt, t->saving->pieces, t->saving->n_pieces, e, err);
 }
 
 void ft_saving_tick(struct ft_trainer *t)

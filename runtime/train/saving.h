@@ -3,7 +3,8 @@
  *  1. ft_saving_open()    folder and lock; resumes when there is something to resume: weights, moments, counters, position
  *  2. ft_saving_wanted()  rank 0's clock or the number of the update says that a save is due (carried by the update's reduction)
  *  3. ft_saving_save()    between two updates, on all ranks
- *  4. ft_saving_close() */
+ *  4. ft_saving_export()  after the last update
+ *  5. ft_saving_close() */
 #ifndef FT_RUNTIME_TRAIN_SAVING_H
 #define FT_RUNTIME_TRAIN_SAVING_H
 
@@ -12,15 +13,18 @@
 
 #include "base/err.h"
 
+struct ft_export;
 struct ft_trainer;
 struct ft_saving;
 
 enum ft_code ft_saving_open(struct ft_trainer *t, struct ft_err *err) FT_MUST_CHECK;
 bool ft_saving_wanted(const struct ft_trainer *t, int64_t step); /* step: the update that is being made */
-/* A failure is said and training goes on unless [checkpoint] on_error = stop. best: this step is the best so far. */
+/* A failure of the disk is said and training goes on unless [checkpoint] on_error = stop; a wrong state ends the run. best: this step is the best so far. */
 enum ft_code ft_saving_save(struct ft_trainer *t, bool best, struct ft_err *err) FT_MUST_CHECK;
 /* Masters of the best checkpoint come back into the pieces (the caller rounds and gathers). false in *there: no best was saved. */
 enum ft_code ft_saving_load_best(struct ft_trainer *t, bool *there, struct ft_err *err) FT_MUST_CHECK;
+/* Writes the model of the present masters as a Hugging Face folder, from all ranks (e->fetch is not read). */
+enum ft_code ft_saving_export(struct ft_trainer *t, const struct ft_export *e, struct ft_err *err) FT_MUST_CHECK;
 void ft_saving_tick(struct ft_trainer *t);
 void ft_saving_close(struct ft_trainer *t);
 /* The last save of the run failed: its exit status is not 0. */

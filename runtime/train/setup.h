@@ -45,17 +45,32 @@ void ft_setup_fini(struct ft_setup *s);
 void ft_setup_model(struct ft_setup *s, struct ft_faults *faults);
 void ft_setup_weights(struct ft_setup *s, struct ft_faults *faults);
 void ft_setup_data(struct ft_setup *s, struct ft_faults *faults);
-/* Does it fit? available: bytes that this rank may take; 0: not known. A fault with the numbers and with settings that keep the global
- * batch, when it does not. */
-void ft_setup_check_memory(const struct ft_setup *s, int64_t available, struct ft_faults *faults);
-/* The first of micro_batch / 2, / 4, … 1 (accumulation grows, the global batch stays) and then recompute selective, full that fits;
- * both unchanged when the job fits as it is. false: nothing of this is enough. */
-struct ft_fit {
+/* ---- memory of other ranks, and with other settings of the same global batch (fit.c) ---- */
+
+struct ft_settings {
     int64_t micro_batch;
     int recompute; /* enum ft_recompute */
-    bool changed;
+    int tensor, data;
 };
-bool ft_setup_fit(const struct ft_setup *s, int64_t available, struct ft_fit *out);
+struct ft_settings ft_setup_settings(const struct ft_setup *s); /* those of the job */
+struct ft_need {
+    int64_t parameters; /* elements of the model that the rank holds, pads not counted */
+    struct ft_memory memory;
+};
+/* Of a tensor rank of a stage (data ranks are alike). Needs has_model. */
+struct ft_need ft_setup_need(const struct ft_setup *s, const struct ft_settings *x, int tensor_rank, int stage);
+/* Of the stage that needs most. */
+struct ft_memory ft_setup_worst(const struct ft_setup *s, const struct ft_settings *x);
+
+/* Does a rank that needs so much fit? available: bytes that it may take; 0: not known. A fault with the numbers and with settings that
+ * keep the global batch, when it does not. */
+void ft_setup_check_memory(const struct ft_setup *s, const struct ft_memory *need, int64_t available, struct ft_faults *faults);
+/* The first of micro_batch / 2, / 4, … 1 (accumulation grows, the global batch stays) and then recompute selective, full with which
+ * every stage fits; the job's own settings when it fits as it is. false: nothing of this is enough. */
+bool ft_setup_fit(const struct ft_setup *s, int64_t available, struct ft_settings *out);
+/* Goes on with them; the job keeps what was written, so that the difference can be told. */
+void ft_setup_use(struct ft_setup *s, const struct ft_settings *x);
+
 /* A sentence for each thing worth a warning before update 1 (rates, warm-up, number of updates), as warnings. */
 void ft_setup_warn(const struct ft_setup *s, struct ft_faults *faults);
 

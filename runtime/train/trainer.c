@@ -203,59 +203,24 @@ static enum ft_code one_update(struct ft_trainer *t, bool *stop, enum ft_train_e
 
 /* ---- the end ---- */
 
-/* All masters in one buffer: in fp32 the weights are that; else they are gathered into the pool of gradients, which has done its work. */
-static enum ft_code gather_masters(struct ft_trainer *t, const float **out, struct ft_err *err)
-{
-    *out = t->s->options.compute == FT_F32 ? t->weights : t->grads;
-    if (t->s->options.compute == FT_F32) return FT_OK;
-    const struct ft_gradsync g = {
-        .buckets = &t->s->buckets, .comm = t->o.comm, .weights = t->grads, .weight_type = FT_F32, .grads = t->grads};
-    for (size_t i = 0; i < t->s->buckets.n_pieces; i++) {
-        const struct ft_piece *p = &t->s->buckets.pieces[i];
-        memcpy(t->grads + p->at, t->master + p->state, (size_t)(p->to - p->from) * sizeof(float));
-    }
-    return ft_gradsync_gather(&g, err);
-}
-
-struct source {
-    const float *all;
-    const int64_t *offsets;
-};
-
-/* Rank 0 has every master of a layout without tensor and pipeline cuts. */
-static enum ft_code fetch(void *ctx, size_t i, int64_t from, int64_t to, float *out, struct ft_err *err)
-{
-    const struct source *s = ctx;
-    (void)err;
-    memcpy(out, s->all + s->offsets[i] + from, (size_t)(to - from) * sizeof *out);
-    return FT_OK;
-}
-
 static enum ft_code export_model(struct ft_trainer *t, struct ft_err *err)
 {
     static const enum ft_dtype types[] = {
         [FT_EXPORT_BASE] = FT_N_DTYPES, [FT_EXPORT_FP32] = FT_F32, [FT_EXPORT_BF16] = FT_BF16, [FT_EXPORT_FP16] = FT_F16};
     const struct ft_export_fields *f = &t->s->job->export;
     const char *dir = ft_setup_export_dir(t->s, t->o.place->run_dir);
-    struct source source = {NULL, t->offsets};
-    enum ft_code code = gather_masters(t, &source.all, err);
-    if (code) return code;
-    if (ft_trainer_speaks(t)) {
-        const struct ft_export e = {.dir = dir,
-                                    .base_dir = t->s->job->model.path,
-                                    .base = t->s->import,
-                                    .dtype = types[f->dtype],
-                                    .terminator_id = ft_dataset_facts(t->s->train).terminator_id,
-                                    .chat_template = t->s->template_text,
-                                    .fetch = fetch,
-                                    .ctx = &source};
-        code = ft_export_full(&e, err);
-        if (!code && !t->o.quiet) {
-            printf("model of step %lld written to %s\n", (long long)(t->best_is_now ? t->judge.best_step : t->k), dir);
-            fflush(stdout);
-        }
+    const struct ft_export e = {.dir = dir,
+                                .base_dir = t->s->job->model.path,
+                                .base = t->s->import,
+                                .dtype = types[f->dtype],
+                                .terminator_id = ft_dataset_facts(t->s->train).terminator_id,
+                                .chat_template = t->s->template_text};
+    const enum ft_code code = ft_saving_export(t, &e, err);
+    if (!code && ft_trainer_speaks(t) && !t->o.quiet) {
+        printf("model of step %lld written to %s\n", (long long)(t->best_is_now ? t->judge.best_step : t->k), dir);
+        fflush(stdout);
     }
-    return ft_agree(t->o.comm, code, err);
+    return code;
 }
 
 static enum ft_code finish(struct ft_trainer *t, struct ft_err *err)

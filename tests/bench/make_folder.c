@@ -1,4 +1,5 @@
-/* make_folder DIR [LAYERS]: a model folder of SmolLM2-135M's sizes (or fewer layers) with random bf16 weights, for measurements. */
+/* make_folder DIR [LAYERS [HEADS KV_HEADS]]: a model folder of SmolLM2-135M's sizes (or fewer layers, or other heads) with random bf16
+ * weights, for measurements. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 static const char config_text[] =
     "{\n  \"architectures\": [\"LlamaForCausalLM\"],\n  \"model_type\": \"llama\",\n  \"hidden_size\": 576,\n  "
     "\"intermediate_size\": 1536,\n"
-    "  \"num_hidden_layers\": %d,\n  \"num_attention_heads\": 9,\n  \"num_key_value_heads\": 3,\n  \"max_position_embeddings\": "
+    "  \"num_hidden_layers\": %d,\n  \"num_attention_heads\": %d,\n  \"num_key_value_heads\": %d,\n  \"max_position_embeddings\": "
     "2048,\n"
     "  \"rms_norm_eps\": 1e-05,\n  \"rope_theta\": 100000,\n  \"tie_word_embeddings\": true,\n  \"hidden_act\": \"silu\",\n"
     "  \"torch_dtype\": \"bfloat16\",\n  \"vocab_size\": 49152\n}\n";
@@ -30,14 +31,14 @@ static enum ft_code put(struct ft_st_writer *w, const struct ft_param *p, size_t
     return code;
 }
 
-static enum ft_code make(const char *dir, int layers, struct ft_err *err)
+static enum ft_code make(const char *dir, const int *sizes, struct ft_err *err)
 {
     static const char *const metadata[] = {"format", "pt", NULL};
     struct ft_buf text = {0}, path = {0};
     struct ft_arena *arena = ft_arena_create();
     struct ft_model_config c;
     size_t n = 0;
-    ft_buf_addf(&text, config_text, layers);
+    ft_buf_addf(&text, config_text, sizes[0], sizes[1], sizes[2]);
     ft_buf_addf(&path, "%s/config.json", dir);
     enum ft_code code = ft_mkdirs(dir, 0777, err);
     if (!code) code = ft_write_file(path.data, text.data, text.n, 0666, err);
@@ -62,12 +63,18 @@ static enum ft_code make(const char *dir, int layers, struct ft_err *err)
 int main(int argc, char **argv)
 {
     struct ft_err err;
-    int64_t layers = 30;
-    if (argc < 2 || (argc > 2 && !ft_parse_i64(argv[2], 1, 1000, &layers))) {
-        fprintf(stderr, "usage: make_folder DIR [LAYERS]\n");
+    int64_t value;
+    int sizes[] = {30, 9, 3}; /* layers, heads, kv heads */
+    bool good = argc >= 2 && argc <= 5;
+    for (int i = 2; good && i < argc; i++) {
+        good = ft_parse_i64(argv[i], 1, 1000, &value);
+        sizes[i - 2] = (int)value;
+    }
+    if (!good) {
+        fprintf(stderr, "usage: make_folder DIR [LAYERS [HEADS KV_HEADS]]\n");
         return 2;
     }
-    if (!make(argv[1], (int)layers, &err)) return 0;
+    if (!make(argv[1], sizes, &err)) return 0;
     ft_err_print(stderr, "make_folder", &err);
     return 1;
 }

@@ -100,8 +100,7 @@ expect 2 'are both given' 'remove one of them' -- "$f" check "$job" --set train.
 expect 2 'patience = 2 without [data] valid' -- "$f" check "$job" --set eval.patience=2
 expect 2 'min_lr = 1 is larger than lr' -- "$f" check "$job" --set train.min_lr=1
 expect 2 'warmup' 'neither a number of updates (100) nor a share' -- "$f" check "$job" --set train.warmup=3x
-expect 2 'an export at tensor = 2 is not built yet' 'set [export] what = none' -- "$f" check "$job" --set parallel.tensor=2
-expect 0 'global batch 4 = micro 1' -- "$f" check "$job" --set parallel.tensor=2 --set export.what=none --world 2
+expect 0 'global batch 4 = micro 1' -- "$f" check "$job" --set parallel.tensor=2 --world 2
 expect 2 'sequence = yes is not built yet' 'set sequence = no' -- "$f" check "$job" --set parallel.sequence=yes
 expect 2 'virtual_pipeline = 2 is not built yet' -- "$f" check "$job" --set parallel.virtual_pipeline=2
 expect 2 'pipeline = 4 is not built yet' -- "$f" check "$job" --set parallel.pipeline=4
@@ -153,6 +152,16 @@ cat >"$tmp/only/config.json" <<EOF
 EOF
 expect 0 '8030261248 parameters' 'no weights in this folder' -- "$f" model info "$tmp/only"
 expect 2 'config.json' -- "$f" model info "$tmp/nosuch"
+
+# memory of a rank of several (runtime maths, section 16): 4,015,263,744 parameters x 9 bytes, 55,296 B a token and layer; what tensor ranks save
+eight="--set model.path=$tmp/only --set data.seq_len=4096 --set model.precision=bf16 --set train.global_batch=16 --set export.what=none"
+expect 0 'layout  tensor 2 × pipeline 1 × data 4' 'a rank with 4015263744 parameters:  weights 8.0 GB  gradients 16.1 GB  optimizer 12.0 GB  activations 7.3 GB' -- \
+    "$f" plan "$job" $eight --set parallel.tensor=2 --set model.recompute=selective --world 8
+expect 0 '{"rank":7,"parameters":4015263744,"bytes":' -- "$f" plan --json "$job" $eight --set parallel.tensor=2 --world 8
+expect 2 'tensor = 2, data = 2 on the same ranks (' '8 data ranks on more machines (' -- "$f" plan "$job" $eight --memory 50000000000 --world 4
+expect 2 'tensor = 2 on 2 ranks (' -- "$f" plan "$job" $eight --memory 50000000000 --world 1
+expect 0 'fit     changed: micro_batch = 1, recompute = full' -- \
+    "$f" plan "$job" $eight --set parallel.tensor=4 --set train.micro_batch=4 --world 4 --memory 40000000000 --fit
 expect 2 'wants info or export' -- "$f" model
 expect 2 'is not built yet' -- "$f" model merge a b
 expect 0 -- "$f" model export "$golden/llama" -o "$tmp/fp32" --dtype fp32

@@ -49,4 +49,9 @@ with Bed(4) as bed:
     ssh = train("four-ssh", nodes, parallel__data="4")
     c.eq(ssh[0], four[0], "losses and norms of 2 nodes x 2 ranks over ssh")
     c.eq(ssh[1], four[1], "weights of 2 nodes x 2 ranks over ssh")
+    cut = {"parallel__tensor": "2", "parallel__data": "2"}  # tensor ranks lie inside a node
+    local, ssh = train("cut-local", nodes__localhost="slots=4", **cut), train("cut-ssh", nodes, **cut)
+    c.eq(ssh[0], local[0], "losses and norms of 2 nodes x 2 tensor ranks over ssh")
+    c.eq(ssh[1], local[1], "weights of 2 nodes x 2 tensor ranks over ssh")
+    c.ok(max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(local[0], four[0])) < 1e-2, "losses at tensor 2 near those at data 4", (local[0], four[0]))
 sys.exit(c.end())

@@ -276,7 +276,16 @@ static void layouts(void **state)
         size_t problems;
         const char *part[2];
     } cases[] = {
-        {12, 12, 24, 4, 8, 1, 2, {"12 heads do not divide by 8; works: 1,2,3,4,6,12\n", "12 kv heads and tp 8"}},
+        {12, 12, 24, 4, 8, 1, 1, {"12 heads do not divide by 8; works: 1,2,3,4,6,12\n", ""}},
+        {12,
+         3,
+         24,
+         4,
+         8,
+         1,
+         1,
+         {"12 heads do not divide by 8; works: 1,2,3,4,6,12; 3 kv heads and tp 8: neither", "heads): 1,3,6,12\n"}},
+        {6, 2, 24, 4, 4, 1, 1, {"6 heads do not divide by 4; works: 1,2,3,6 (with 2 kv heads: 1,2,6)\n", ""}},
         {40,
          10,
          80,

@@ -69,6 +69,16 @@ static void logical_hash(void **state)
     uint16_t half[6];
     for (int i = 0; i < 6; i++) half[i] = ft_f32_to_bf16(six[i]);
     assert_true(ft_logical_hash(half, 6, 2, 0) == 0x4e2e90f76fb8ebc3ull);
+    /* runs of any length, from any address and index, are the sum of their elements */
+    unsigned char bytes[4 * 40 + 3];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)(i * 37 + 11);
+    for (int width = 1; width <= 4; width *= 2)
+        for (size_t n = 0; n <= 40; n++) {
+            const unsigned char *p = bytes + n % 4;
+            uint64_t sum = 0;
+            for (size_t i = 0; i < n; i++) sum += ft_logical_hash(p + i * (size_t)width, 1, width, 8405513479u + i);
+            assert_true(ft_logical_hash(p, n, width, 8405513479u) == sum);
+        }
     const uint64_t h = 0x0c4ef18d86200144ull;
     assert_true(ft_mix64(h ^ ft_fnv1a64("a", 1)) == 0x92e35313ca8c6908ull);
 }

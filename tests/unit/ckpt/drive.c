@@ -1,6 +1,5 @@
 #include "drive.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,7 @@ static int run(const struct ft_place *place, void *arg)
     struct ft_ckpt *c = NULL;
     ft_log_set((struct ft_log_sink){.fd = -1, .also_fd = -1});
     if (j->fault) setenv("FT_FAULT", j->fault, 1);
-    enum ft_code rc = fake_begin(&f, place, j->dir, j->run_id, j->precision, j->tensor ? j->tensor : 1, &err);
+    enum ft_code rc = fake_begin(&f, place, j->dir, j->run_id, j->precision, &j->layout, &err);
     if (rc) return say_err(rc, &err), 10 + (int)rc;
     f.o.resume = j->resume ? j->resume : "auto";
     if (j->keep) f.o.keep = j->keep < 0 ? 0 : j->keep;
@@ -36,8 +35,8 @@ static int run(const struct ft_place *place, void *arg)
         if (step && !scalars_equal(&s, &want)) status = 4;
     }
     for (int i = 0; !rc && j->saves[i]; i++) {
-        fake_fill(&f, j->values ? j->values : j->saves[i]);
-        if (j->poison && f.buckets.n_pieces && place->rank == place->world - 1) f.pieces[0].m[1] = (float)NAN;
+        if (!j->loaded) fake_fill(&f, j->values ? j->values : j->saves[i]);
+        if (j->spoil) j->spoil(&f, place->rank, place->world);
         s = fake_scalars(j->saves[i]);
         rc = ft_ckpt_save(c, f.pieces, f.buckets.n_pieces, &s, j->best == j->saves[i], &err);
         if (!rc) say("saved %lld\n", (long long)j->saves[i]);

@@ -7,15 +7,16 @@
 struct job {
     const char *dir, *run_id, *resume;
     enum ft_ckpt_precision precision;
-    int tensor;                     /* tensor ranks; 0: 1 */
-    int64_t saves[8];               /* steps, ends with 0 */
-    int64_t best;                   /* the save of this step is the best */
-    int64_t values;                 /* saves have the values of this step (0: of their own) */
-    int64_t keep;                   /* 0: 2; -1: all */
-    bool poison;                    /* one NaN in what is saved */
-    bool go_on;                     /* after a failed save go on with the next one */
-    const char *fault;              /* FT_FAULT */
-    void (*change)(struct fake *f); /* before opening */
+    struct fake_layout layout;
+    int64_t saves[8];                                   /* steps, ends with 0 */
+    int64_t best;                                       /* the save of this step is the best */
+    int64_t values;                                     /* saves have the values of this step (0: of their own) */
+    int64_t keep;                                       /* 0: 2; -1: all */
+    bool loaded;                                        /* saves have what was loaded */
+    bool go_on;                                         /* after a failed save go on with the next one */
+    const char *fault;                                  /* FT_FAULT */
+    void (*change)(struct fake *f);                     /* before opening */
+    void (*spoil)(struct fake *f, int rank, int world); /* before a save */
 };
 
 /* Each rank says: "resumed K" (0: afresh), "fresh position", "saved K", errors; rank 0 also what was said for people. Exit status:

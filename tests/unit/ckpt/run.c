@@ -9,6 +9,7 @@
 #include "base/bits/mix64.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "runtime/arch/config.h"
 
 static const struct {
     const char *name;
@@ -46,6 +47,44 @@ static void shard(struct ft_param *p, size_t i, int tensor, int rank)
     p->origin[d] = p->local[d] * rank;
 }
 
+static void five_rows(struct fake *f, int tensor, int rank)
+{
+    f->n_params = f->n_model = N_PARAMS;
+    f->params = f->model = ft_arena_array(f->arena, N_PARAMS, sizeof *f->params);
+    for (size_t i = 0; i < N_PARAMS; i++) {
+        f->params[i] = (struct ft_param){.name = shapes[i].name, .n_dims = shapes[i].n_dims, .layer = -1};
+        memcpy(f->params[i].dims, shapes[i].dims, sizeof shapes[i].dims);
+        memcpy(f->params[i].local, shapes[i].dims, sizeof shapes[i].dims);
+        shard(&f->params[i], i, tensor, rank);
+    }
+}
+
+static struct ft_param *rows_of(struct fake *f, const struct ft_model_config *c, int t, int r, int p, int stage, size_t *n)
+{
+    const struct ft_param *rows = ft_model_config_rows(c, t, r, p, stage, 1, f->arena, n, NULL);
+    struct ft_param *own = ft_arena_array(f->arena, *n, sizeof *own);
+    memcpy(own, rows, *n * sizeof *own);
+    return own;
+}
+
+static enum ft_code make_rows(struct fake *f, const struct fake_layout *l, struct ft_coord at, struct ft_err *err)
+{
+    struct ft_model_config c;
+    if (!l->config) {
+        five_rows(f, l->tensor, at.c[FT_AXIS_TP]);
+    } else {
+        const enum ft_code rc = ft_model_config_parse("config.json", l->config, strlen(l->config), f->arena, &c, err);
+        if (rc) return rc;
+        f->params = rows_of(f, &c, l->tensor, at.c[FT_AXIS_TP], l->pipeline, at.c[FT_AXIS_PP], &f->n_params);
+        f->model = rows_of(f, &c, 1, 0, 1, 0, &f->n_model);
+        f->run.tied = c.tied;
+    }
+    f->model_of = ft_arena_array(f->arena, f->n_params, sizeof *f->model_of);
+    for (size_t i = 0; i < f->n_params; i++)
+        while (strcmp(f->model[f->model_of[i]].name, f->params[i].name) != 0) f->model_of[i]++;
+    return FT_OK;
+}
+
 /* Element of the logical tensor; -1: padding. */
 static int64_t logical(const struct ft_param *p, int64_t local)
 {
@@ -53,18 +92,13 @@ static int64_t logical(const struct ft_param *p, int64_t local)
     return row < p->dims[0] ? row * p->dims[1] + column : -1;
 }
 
-static void lay_out(struct fake *f, int tensor, int world, int rank)
+static void lay_out(struct fake *f, int data, int rank)
 {
-    struct ft_bucket_param b[N_PARAMS];
-    const int data = world / tensor;
-    for (size_t i = 0; i < N_PARAMS; i++) {
-        f->params[i] = (struct ft_param){.name = shapes[i].name, .n_dims = shapes[i].n_dims, .layer = -1};
-        memcpy(f->params[i].dims, shapes[i].dims, sizeof shapes[i].dims);
-        memcpy(f->params[i].local, shapes[i].dims, sizeof shapes[i].dims);
-        shard(&f->params[i], i, tensor, rank % tensor);
-        b[i] = (struct ft_bucket_param){.n = ft_param_local(&f->params[i])};
-    }
-    f->buckets = ft_buckets_make(b, N_PARAMS, data, rank / tensor, FT_BUCKET_LIMIT, f->arena);
+    enum { SMALL = 3000 }; /* elements of a bucket: a tiny model has many */
+    struct ft_bucket_param *b = ft_arena_array(f->arena, f->n_params, sizeof *b);
+    for (size_t i = 0; i < f->n_params; i++)
+        b[i] = (struct ft_bucket_param){.n = ft_param_local(&f->params[i]), .tied_copy = f->params[i].tied_copy};
+    f->buckets = ft_buckets_make(b, f->n_params, data, rank, SMALL, f->arena);
     float **pools[3] = {&f->master, &f->m, &f->v};
     for (int k = 0; k < 3; k++) {
         *pools[k] = ft_arena_array(f->arena, (size_t)f->buckets.state_total + 1, sizeof(float));
@@ -83,14 +117,19 @@ static void lay_out(struct fake *f, int tensor, int world, int rank)
 }
 
 enum ft_code fake_begin(struct fake *f, const struct ft_place *place, const char *dir, const char *run_id,
-                        enum ft_ckpt_precision precision, int tensor, struct ft_err *err)
+                        enum ft_ckpt_precision precision, const struct fake_layout *layout, struct ft_err *err)
 {
+    struct fake_layout l = *layout;
     memset(f, 0, sizeof *f);
     f->arena = ft_arena_create();
+    if (!l.tensor) l.tensor = 1;
+    if (!l.pipeline) l.pipeline = 1;
+    const int data = place->world / l.tensor / l.pipeline;
+    const struct ft_mesh mesh = ft_mesh_make(l.tensor, 1, data, l.pipeline);
+    const struct ft_coord at = ft_mesh_coord(mesh, place->rank);
     const struct ft_comm_options o = {.engine = "auto", .timeout_ns = 60 * FT_SEC, .join_ns = 30 * FT_SEC};
-    const enum ft_code rc = ft_comm_open(place, ft_mesh_make(tensor, 1, place->world / tensor, 1), &o, &f->comm, err);
+    enum ft_code rc = ft_comm_open(place, mesh, &o, &f->comm, err);
     if (rc) return rc;
-    lay_out(f, tensor, place->world, place->rank);
     f->maths[0] = (struct ft_ckpt_fact){"vocab_size", "37"};
     f->maths[1] = (struct ft_ckpt_fact){"rope_theta", "10000"};
     f->maths[2] = (struct ft_ckpt_fact){"num_key_value_heads", "2"};
@@ -98,15 +137,15 @@ enum ft_code fake_begin(struct fake *f, const struct ft_place *place, const char
     static const char *const no_decay[] = {"model.norm.weight"};
     f->run = (struct ft_ckpt_run){.run_id = run_id,
                                   .backend = "cpu",
-                                  .tensor = tensor,
-                                  .pipeline = 1,
-                                  .data = place->world / tensor,
+                                  .tensor = l.tensor,
+                                  .pipeline = l.pipeline,
+                                  .data = data,
                                   .virtual_pipeline = 1,
                                   .order = "tp-dp-pp",
                                   .method = "full",
                                   .precision = precision,
                                   .family = "llama",
-                                  .config_json = "{\"model_type\": \"llama\", \"vocab_size\": 37}",
+                                  .config_json = l.config ? l.config : "{\"model_type\": \"llama\", \"vocab_size\": 37}",
                                   .maths = f->maths,
                                   .n_maths = 4,
                                   .vocab = 37,
@@ -129,17 +168,20 @@ enum ft_code fake_begin(struct fake *f, const struct ft_place *place, const char
                                   .seq_len = 64,
                                   .shuffle = true,
                                   .global_batch = 16};
+    rc = make_rows(f, &l, at, err);
+    if (rc) return rc;
+    lay_out(f, data, at.c[FT_AXIS_DP]);
     f->o = (struct ft_ckpt_options){.dir = dir,
                                     .keep = 2,
                                     .resume = "auto",
                                     .accept = f->accept,
                                     .comm = f->comm,
                                     .run = &f->run,
-                                    .model = f->params,
-                                    .n_model = N_PARAMS,
+                                    .model = f->model,
+                                    .n_model = f->n_model,
                                     .params = f->params,
-                                    .n_params = N_PARAMS,
-                                    .tensor_rank = place->rank % tensor,
+                                    .n_params = f->n_params,
+                                    .tensor_rank = at.c[FT_AXIS_TP],
                                     .say = say_line,
                                     .self = f};
     return FT_OK;
@@ -158,7 +200,7 @@ void fake_fill(struct fake *f, int64_t step)
         float *to[3] = {p->master, p->m, p->v};
         for (int64_t e = p->from; e < p->to; e++) {
             const int64_t at = logical(&f->params[p->param], e);
-            for (int k = 0; k < 3; k++) to[k][e - p->from] = at < 0 ? 0 : value(p->param, k, at, step);
+            for (int k = 0; k < 3; k++) to[k][e - p->from] = at < 0 ? 0 : value(f->model_of[p->param], k, at, step);
         }
     }
 }
@@ -172,7 +214,7 @@ int64_t fake_wrong(const struct fake *f, int64_t step)
         for (int64_t e = p->from; e < p->to; e++) {
             const int64_t at = logical(&f->params[p->param], e);
             for (int k = 0; k < 3 && at >= 0; k++) {
-                const float want = value(p->param, k, at, step);
+                const float want = value(f->model_of[p->param], k, at, step);
                 wrong += memcmp(&have[k][e - p->from], &want, sizeof want) != 0;
             }
         }

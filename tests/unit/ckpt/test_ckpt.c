@@ -2,6 +2,7 @@
 #include "drive.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,7 @@ static void test_RT06_RT07_tensor_shards(void **state)
     struct ranks r;
     for (int i = 0; i < 6; i++) {
         struct job j = {
-            .dir = dir, .run_id = "run-a", .precision = FT_CKPT_BF16, .tensor = layouts[i].tensor, .saves = {i + 1}, .values = 9};
+            .dir = dir, .run_id = "run-a", .precision = FT_CKPT_BF16, .layout = {layouts[i].tensor}, .saves = {i + 1}, .values = 9};
         drive(&j, layouts[i].world, &r);
         went_well(&r, i);
     }
@@ -351,6 +352,11 @@ static void test_bad_target(void **state)
     remove_dir(dir);
 }
 
+static void poison(struct fake *f, int rank, int world)
+{
+    if (f->buckets.n_pieces && rank == world - 1) f->pieces[0].m[1] = (float)NAN;
+}
+
 static void test_nan_is_not_saved(void **state)
 {
     (void)state;
@@ -359,7 +365,7 @@ static void test_nan_is_not_saved(void **state)
     struct job j = {.dir = dir, .run_id = "run-a", .saves = {1}};
     drive(&j, 2, &r);
     went_well(&r, 0);
-    struct job bad = {.dir = dir, .run_id = "run-b", .saves = {2}, .poison = true};
+    struct job bad = {.dir = dir, .run_id = "run-b", .saves = {2}, .spoil = poison};
     drive(&bad, 2, &r);
     refused(&r, FT_DATA, "step 2 is not saved: 1 values are not finite, the first in optim.m/");
     list_dir(dir, names, sizeof names);
@@ -377,7 +383,7 @@ static int two_runs(const struct ft_place *place, void *arg)
     struct ft_place alone = *place;
     alone.rank = 0;
     alone.world = 1;
-    if (fake_begin(&f, &alone, dir, place->rank ? "run-b" : "run-a", FT_CKPT_FP32, 1, &err)) return 9;
+    if (fake_begin(&f, &alone, dir, place->rank ? "run-b" : "run-a", FT_CKPT_FP32, &(struct fake_layout){0}, &err)) return 9;
     if (place->rank) sleep(1);
     const enum ft_code rc = ft_ckpt_open(&f.o, &c, &err);
     if (rc) say_err(rc, &err);

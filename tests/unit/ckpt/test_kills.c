@@ -172,15 +172,20 @@ static void test_replicas_differ(void **state)
     char *dir, names[512];
     struct ranks r;
     prepare(&dir);
-    struct job j = {.dir = dir, .run_id = "run-a", .tensor = 2, .saves = {3}, .fault = "replica@3:1:flip"};
+    struct job j = {.dir = dir, .run_id = "run-a", .layout = {2}, .saves = {3}, .fault = "replica@1:2:flip"};
     drive(&j, 4, &r);
     refused(&r, FT_DATA,
-            "step 3 is not saved: optim.v/lm_head.weight is not the same on the 2 ranks of the tensor group of rank 2");
+            "step 3 is not saved, the state is wrong: optim.v/model.norm.weight is not the same on ranks 1, 3 as on ranks 0, 2");
     list_dir(dir, names, sizeof names);
     assert_string_equal(names, "LATEST step_00000001 step_00000002");
+    /* the same right after loading: that checkpoint is passed over */
+    j.fault = "replica@1:1:flip";
+    drive(&j, 4, &r);
+    went_well(&r, 1);
+    assert_non_null(strstr(r.text[0], "what was loaded is wrong: optim.v/model.norm.weight is not the same on ranks 1, 3"));
     j.fault = NULL;
     drive(&j, 4, &r);
-    went_well(&r, 2);
+    went_well(&r, 3);
     remove_dir(dir);
 }
 

@@ -15,7 +15,7 @@ struct plan {
 };
 
 static const int sizes[] = {0, 1, 2, 3, 7, 64, 1000, 1025, 4097, 70001, 300001};
-enum { N_SIZES = sizeof sizes / sizeof *sizes };
+enum { N_SIZES = sizeof sizes / sizeof *sizes, BIG = 64 << 20 };
 
 static double value(int rank, int64_t i, bool integers)
 {
@@ -170,6 +170,93 @@ static int moves(struct ft_comm *c, enum ft_group g)
     return 0;
 }
 
+static unsigned char byte_of(int from, int to, int message, int64_t i)
+{
+    return (unsigned char)(from * 31 + to * 7 + message * 3 + i * 5 + (i >> 8));
+}
+
+static uint32_t tag_of(int message) { return message == 0 ? 0 : message == 1 ? 0xFFFFFFFFu : 7u; }
+
+/* Message number k of this exchange, of `bytes`, to or from `peer`. */
+static void post(struct ft_message *m, size_t *n, enum ft_way way, int me, int peer, int k, int64_t bytes)
+{
+    unsigned char *b = bytes ? malloc((size_t)bytes) : NULL;
+    for (int64_t i = 0; i < bytes; i++) b[i] = way == FT_WAY_SEND ? byte_of(me, peer, k, i) : 0xEE;
+    m[*n] = (struct ft_message){.way = way, .peer = peer, .tag = tag_of(k), .bytes = bytes};
+    if (way == FT_WAY_SEND) m[(*n)++].out = b;
+    else m[(*n)++].in = b;
+}
+
+/* Makes the exchange, looks at what came, frees the buffers. */
+static int exchange(struct ft_comm *c, enum ft_group g, const struct ft_message *m, size_t n)
+{
+    struct ft_err err = {0};
+    const int me = ft_comm_rank(c, g);
+    TRY(ft_comm_exchange(c, g, m, n, &err));
+    int nth[RANKS_MAX] = {0}; /* messages that came from each member */
+    for (size_t k = 0; k < n; k++) {
+        if (m[k].way == FT_WAY_RECV) {
+            const unsigned char *b = m[k].in;
+            const int message = nth[m[k].peer]++;
+            for (int64_t i = 0; i < m[k].bytes; i++)
+                if (b[i] != byte_of(m[k].peer, me, message, i))
+                    return say("message %d from %d (%lld bytes) is wrong at %lld\n", message, m[k].peer, (long long)m[k].bytes,
+                               (long long)i),
+                           1;
+        }
+        free(m[k].way == FT_WAY_SEND ? (void *)(uintptr_t)m[k].out : m[k].in);
+    }
+    return 0;
+}
+
+/* Three messages to and from every other member, listed in orders that only agree within each channel. */
+static int exchange_all(struct ft_comm *c, enum ft_group g, const int64_t *bytes)
+{
+    struct ft_message m[6 * RANKS_MAX];
+    const int size = ft_comm_size(c, g), me = ft_comm_rank(c, g);
+    size_t n = 0;
+    for (int k = 0; k < 3; k++)
+        for (int step = 1; step < size; step++) {
+            post(m, &n, FT_WAY_SEND, me, (me + step) % size, k, bytes[k]);
+            if (k == 1) post(m, &n, FT_WAY_RECV, me, (me + step) % size, 0, bytes[0]);
+        }
+    for (int k = 1; k < 3; k++)
+        for (int j = 0; j < size; j++)
+            if (j != me) post(m, &n, FT_WAY_RECV, me, j, k, bytes[k]);
+    return exchange(c, g, m, n);
+}
+
+/* A pipeline's step: to the next and from the previous one, and back; with two members both are the same. */
+static int exchange_ring(struct ft_comm *c, enum ft_group g, int64_t bytes)
+{
+    struct ft_message m[4];
+    const int size = ft_comm_size(c, g), me = ft_comm_rank(c, g), next = (me + 1) % size, before = (me + size - 1) % size;
+    size_t n = 0;
+    const int second = size == 2; /* the second message of the one channel */
+    post(m, &n, FT_WAY_SEND, me, next, 0, bytes);
+    post(m, &n, FT_WAY_SEND, me, before, second, bytes / 2);
+    post(m, &n, FT_WAY_RECV, me, before, 0, bytes);
+    post(m, &n, FT_WAY_RECV, me, next, second, bytes / 2);
+    return exchange(c, g, m, n);
+}
+
+static int exchanges(struct ft_comm *c, enum ft_group g, bool big)
+{
+    static const int64_t none[] = {0, 0, 0}, odd[] = {0, 5, 4099}, falling[] = {700001, 16, 0}, rising[] = {1, 15, 3000001};
+    struct ft_err err = {0};
+    TRY(ft_comm_exchange(c, g, NULL, 0, &err));
+    if (ft_comm_size(c, g) == 1) return 0;
+    if (exchange_all(c, g, none) || exchange_all(c, g, odd) || exchange_all(c, g, falling) || exchange_all(c, g, rising)) return 1;
+    if (exchange_ring(c, g, 0) || exchange_ring(c, g, 33) || exchange_ring(c, g, 1000003)) return 1;
+    if (!big) return 0;
+    struct ft_message m[2]; /* far more than any channel holds, both ways at once; the others have nothing to do */
+    const int me = ft_comm_rank(c, g);
+    size_t n = 0;
+    if (me < 2) post(m, &n, FT_WAY_SEND, me, 1 - me, 0, BIG);
+    if (me < 2) post(m, &n, FT_WAY_RECV, me, 1 - me, 0, BIG);
+    return exchange(c, g, m, n);
+}
+
 static int run(const struct ft_place *place, void *arg)
 {
     const struct plan *plan = arg;
@@ -196,6 +283,7 @@ static int run(const struct ft_place *place, void *arg)
         if (one_case(c, plan->mesh, place->rank, groups[k], 9001, FT_BF16, FT_SUM, false)) return 1;
         if (one_case(c, plan->mesh, place->rank, groups[k], 2049, FT_F64, FT_SUM, false)) return 1;
         if (moves(c, groups[k])) return 1;
+        if (exchanges(c, groups[k], k == 0 && place->world <= 4)) return 1;
     }
     ft_comm_close(c);
     return 0;

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-enum act { ACT_WORK, ACT_STAY_AWAY, ACT_DIE, ACT_DIE_IN_IT, ACT_ABORT, ACT_LEAVE, ACT_OTHER_CALL };
+enum act { ACT_WORK, ACT_STAY_AWAY, ACT_DIE, ACT_DIE_IN_IT, ACT_ABORT, ACT_LEAVE, ACT_OTHER_CALL, ACT_OTHER_TAG, ACT_OTHER_SIZE };
 
 struct script {
     int actor;
@@ -21,7 +21,22 @@ struct script {
     const char *fingerprint, *actors_fingerprint;
     int actors_world, actors_rank; /* -1: its own */
     const char *engine;
+    bool messages; /* exchanges instead of all_reduce */
 };
+
+/* Each rank to its next, from its previous one, and back the other way: 800,000 bytes each. */
+static enum ft_code ring(struct ft_comm *c, const struct script *s, bool actor, float *x, struct ft_err *err)
+{
+    const int n = ft_comm_size(c, FT_GROUP_DP), me = ft_comm_rank(c, FT_GROUP_DP), next = (me + 1) % n, before = (me + n - 1) % n;
+    const int64_t bytes = 800000, back = actor && s->act == ACT_OTHER_SIZE ? 799999 : bytes;
+    const uint32_t tag = actor && s->act == ACT_OTHER_TAG ? 43 : 42;
+    char *b = (char *)x;
+    const struct ft_message m[] = {{.way = FT_WAY_SEND, .peer = next, .tag = 41, .bytes = bytes, .out = b},
+                                   {.way = FT_WAY_SEND, .peer = before, .tag = tag, .bytes = back, .out = b},
+                                   {.way = FT_WAY_RECV, .peer = before, .tag = 41, .bytes = bytes, .in = b + bytes},
+                                   {.way = FT_WAY_RECV, .peer = next, .tag = 42, .bytes = bytes, .in = b + 2 * bytes}};
+    return ft_comm_exchange(c, FT_GROUP_DP, m, 4, err);
+}
 
 /* Opens and makes collectives until something happens; the error is said and its code is the exit status + 10. */
 static int run(const struct ft_place *place, void *arg)
@@ -41,7 +56,7 @@ static int run(const struct ft_place *place, void *arg)
     enum ft_code rc = ft_comm_open(&p, ft_mesh_make(1, 1, p.world, 1), &o, &c, &err);
     if (rc) return say_err(rc, &err), 10 + (int)rc;
     const int64_t n = 200000;
-    float *x = calloc((size_t)n * (size_t)p.world, sizeof *x);
+    float *x = calloc((size_t)n * 4, sizeof *x);
     ft_comm_note(c, "update 12");
     rc = ft_comm_barrier(c, FT_GROUP_WORLD, &err);
     if (!rc && actor) {
@@ -51,9 +66,9 @@ static int run(const struct ft_place *place, void *arg)
         if (s->act == ACT_OTHER_CALL) rc = ft_comm_all_gather(c, FT_GROUP_WORLD, x, x, 10, FT_F32, &err);
         if (s->act == ACT_DIE_IN_IT) alarm(1); /* SIGALRM kills while it works */
     }
-    const bool out = actor && s->act != ACT_WORK && s->act != ACT_DIE_IN_IT;
+    const bool out = actor && (s->act == ACT_STAY_AWAY || s->act == ACT_ABORT || s->act == ACT_LEAVE || s->act == ACT_OTHER_CALL);
     for (int k = 0; !rc && !out && (s->act == ACT_DIE_IN_IT || k < 3); k++)
-        rc = ft_comm_all_reduce(c, FT_GROUP_DP, x, n, FT_F32, FT_SUM, &err);
+        rc = s->messages ? ring(c, s, actor, x, &err) : ft_comm_all_reduce(c, FT_GROUP_DP, x, n, FT_F32, FT_SUM, &err);
     if (rc) say_err(rc, &err);
     free(x);
     ft_comm_close(c);
@@ -188,6 +203,74 @@ static void test_other_collective(void **state)
     struct ranks r = {.n = 2, .run = run, .arg = &s, .limit_s = 30};
     ranks_run(&r);
     expect_error(&r, 0, FT_BUG_FOUND, "rank 1 is in all_gather over world (number 3, 40 bytes), this rank in all_reduce over dp");
+}
+
+/* What a peer that fails looks like inside an exchange of messages. */
+static void test_messages_killed(void **state)
+{
+    (void)state;
+    for (int apart = 0; apart < 2; apart++) {
+        struct script s = script(2, ACT_DIE);
+        struct ranks r = {.n = 4, .node_of = apart ? nodes_2 : NULL, .run = run, .arg = &s, .limit_s = 30};
+        s.messages = true;
+        ranks_run(&r);
+        for (int i = 0; i < 4; i++) {
+            if (i == 2) continue;
+            expect_error(&r, i, FT_COLL, "rank 2 on ");
+            expect_error(&r, i, FT_COLL, "send/recv over dp at update 12");
+        }
+    }
+}
+
+static void test_messages_deadline(void **state)
+{
+    (void)state;
+    struct script s = script(1, ACT_STAY_AWAY);
+    struct ranks r = {.n = 2, .run = run, .arg = &s, .limit_s = 30};
+    s.messages = true;
+    s.timeout_s = 0.5;
+    ranks_run(&r);
+    expect_error(&r, 0, FT_TIMEOUT, "send/recv over dp (2 ranks) at update 12 made no progress for 0.5 s: rank 1 is missing");
+}
+
+static void test_messages_differ(void **state)
+{
+    (void)state;
+    for (int apart = 0; apart < 2; apart++) {
+        struct script s = script(1, ACT_OTHER_TAG);
+        struct ranks r = {.n = 3, .node_of = apart ? nodes_2 : NULL, .run = run, .arg = &s, .limit_s = 30};
+        s.messages = true;
+        ranks_run(&r);
+        expect_error(
+            &r, 0, FT_BUG_FOUND,
+            "rank 1 is in send/recv over dp (tag 43, 800000 bytes), this rank in send/recv over dp (tag 42, 800000 bytes)");
+        s.act = ACT_OTHER_SIZE;
+        ranks_run(&r);
+        expect_error(
+            &r, 0, FT_BUG_FOUND,
+            "rank 1 is in send/recv over dp (tag 42, 799999 bytes), this rank in send/recv over dp (tag 42, 800000 bytes)");
+        s.act = ACT_OTHER_CALL;
+        ranks_run(&r);
+        expect_error(&r, 0, FT_BUG_FOUND,
+                     "rank 1 is in all_gather over world (number 3, 40 bytes), this rank in send/recv over dp");
+    }
+}
+
+static void test_messages_out_of_range(void **state)
+{
+    (void)state;
+    struct ft_err err = {0};
+    struct ft_comm *c = NULL;
+    const struct ft_place p = {.rank = 0, .world = 1};
+    const struct ft_comm_options o = {.engine = "auto"};
+    char b = 0;
+    assert_int_equal(ft_comm_open(&p, ft_mesh_make(1, 1, 1, 1), &o, &c, &err), FT_OK);
+    const struct ft_message wrong[] = {{.way = FT_WAY_SEND, .peer = 0, .bytes = 1, .out = &b},
+                                       {.way = FT_WAY_RECV, .peer = 1, .bytes = 1, .in = &b},
+                                       {.way = FT_WAY_RECV, .peer = -1, .bytes = 1, .in = &b}};
+    for (size_t i = 0; i < 3; i++) assert_int_equal(ft_comm_exchange(c, FT_GROUP_PP, &wrong[i], 1, &err), FT_BUG_FOUND);
+    assert_non_null(strstr(err.text, "a message of 1 bytes between members 0 and -1 of 1"));
+    ft_comm_close(c);
 }
 
 static void test_token(void **state)
@@ -361,6 +444,10 @@ int main(void)
         cmocka_unit_test(test_abort_tells_why),
         cmocka_unit_test(test_orderly_end_is_seen),
         cmocka_unit_test(test_other_collective),
+        cmocka_unit_test(test_messages_killed),
+        cmocka_unit_test(test_messages_deadline),
+        cmocka_unit_test(test_messages_differ),
+        cmocka_unit_test(test_messages_out_of_range),
         cmocka_unit_test(test_token),
         cmocka_unit_test(test_differences),
         cmocka_unit_test(test_late_rank),

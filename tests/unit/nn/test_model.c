@@ -186,9 +186,10 @@ static void refused(void **state)
     open_case(&f, "llama", (struct ft_model_options){.max_tokens = 8}, 1, -1);
     struct ft_err err = {0};
     struct ft_model *m = NULL;
-    struct ft_model_options o = {.config = &f.config, .device = f.device, .tensor = 2, .pipeline = 1, .max_tokens = 8};
+    struct ft_model_options o = {
+        .config = &f.config, .device = f.device, .tensor = 1, .pipeline = 1, .compute = FT_F16, .max_tokens = 8};
     assert_int_equal(ft_model_create(&o, &m, &err), FT_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "tensor = 2"));
+    assert_non_null(strstr(err.text, "only fp32 and bf16"));
     assert_null(m);
     /* an op that a device does not have is named with the device */
     struct ft_kernels lame = *f.device->kernels;
@@ -196,7 +197,7 @@ static void refused(void **state)
     lame.attn_bwd = NULL;
     d.kernels = &lame;
     o.device = &d;
-    o.tensor = 1;
+    o.compute = FT_F32;
     assert_int_equal(ft_model_create(&o, &m, &err), FT_UNSUPPORTED);
     assert_string_equal(err.text, "device 'cpu' has no kernel for op attn_bwd");
     assert_null(m);

@@ -107,6 +107,12 @@ static void test_texts(void **state)
     assert_string_equal(err.text, "12 heads do not divide by 8; works: 1,2,3,4,6,12");
     assert_int_equal(ft_heads_check(40, 10, 4, &err), FT_CONFIG);
     assert_string_equal(err.text, "10 kv heads and tp 4: neither divides the other; works (by heads and kv heads): 1,2,5,10,20,40");
+    assert_int_equal(ft_heads_check(6, 2, 4, &err), FT_CONFIG);
+    assert_string_equal(err.text, "6 heads do not divide by 4; works: 1,2,3,6 (with 2 kv heads: 1,2,6)");
+    assert_int_equal(ft_heads_check(12, 3, 8, &err), FT_CONFIG);
+    assert_string_equal(err.text,
+                        "12 heads do not divide by 8; works: 1,2,3,4,6,12; 3 kv heads and tp 8: neither divides the other; works "
+                        "(by heads and kv heads): 1,3,6,12");
     assert_int_equal(ft_heads_check(14, 2, 7, &err), FT_CONFIG);
     assert_non_null(strstr(err.text, "2 kv heads"));
     assert_int_equal(ft_heads_check(4, 2, 4, &err), FT_OK);

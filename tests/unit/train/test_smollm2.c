@@ -14,14 +14,20 @@
 
 static char dir[64];
 
+struct layout {
+    int ranks;
+    const char *micro, *tensor;
+};
+
 static int one_rank(const struct ft_place *place, void *arg)
 {
     struct ft_place p = *place;
     p.run_dir = dir;
     char path[128];
     (void)snprintf(path, sizeof path, "%s/job.ini", dir);
-    const char *words[] = {path}, *sets[] = {arg};
-    const struct ft_cli cli = {.words = words, .n_words = 1, .sets = sets, .n_sets = 1, .quiet = true};
+    const struct layout *l = arg;
+    const char *words[] = {path}, *sets[] = {l->micro, l->tensor};
+    const struct ft_cli cli = {.words = words, .n_words = 1, .sets = sets, .n_sets = 2, .quiet = true};
     return ft_train_rank(&cli, &p);
 }
 
@@ -84,14 +90,16 @@ static void five_updates_of_smollm2(void **state)
     struct ft_err err;
     assert_int_equal(ft_json_read_file(FT_GOLDEN "/smollm2/ref.json", 0, &ref, &err), FT_OK);
     const struct ft_json *full = ft_json_get(ref, "full");
-    char micro1[] = "train.micro_batch=1", micro2[] = "train.micro_batch=2";
-    for (int data = 1; data <= 2; data++) {
+    struct layout layouts[] = {{1, "train.micro_batch=2", "parallel.tensor=1"},
+                               {2, "train.micro_batch=1", "parallel.tensor=1"},
+                               {3, "train.micro_batch=2", "parallel.tensor=3"}}; /* 9 heads, 3 kv heads */
+    for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
         (void)snprintf(dir, sizeof dir, "/tmp/ft-smollm2-XXXXXX");
         assert_non_null(mkdtemp(dir));
         write_job(ft_json_get(full, "optimizer"), model);
-        struct ranks r = {.n = data, .run = one_rank, .arg = data == 1 ? micro2 : micro1, .limit_s = 280};
+        struct ranks r = {.n = layouts[l].ranks, .run = one_rank, .arg = &layouts[l], .limit_s = 280};
         ranks_run(&r);
-        for (int i = 0; i < data; i++) assert_int_equal(r.status[i], 0);
+        for (int i = 0; i < layouts[l].ranks; i++) assert_int_equal(r.status[i], 0);
         compare(ft_json_get(full, "updates"));
         remove_tree(dir);
     }
