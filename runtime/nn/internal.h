@@ -21,6 +21,7 @@ struct ft_model {
     char *weights;
     float *grads;   /* NULL: frozen */
     char *memory;   /* at.total bytes of the device */
+    int slot;       /* of the micro-batch that is being computed */
     int32_t *host;  /* (8,T+2) what goes to FT_BUF_INTS */
     float *host_ce; /* (3,chunk) */
 };
@@ -41,7 +42,8 @@ static inline void *ft_nn_buffer(const struct ft_model *m, enum ft_buffer b) { r
 static inline void *ft_nn_act(const struct ft_model *m, int64_t layer, enum ft_act a)
 {
     if (m->at.act[a] < 0) return NULL;
-    return m->memory + (m->at.kept[a] ? m->at.layer_at + layer * m->at.layer_bytes : m->at.shared) + m->at.act[a];
+    const int64_t block = m->at.layer_at + (m->slot * m->s.layers + layer) * m->at.layer_bytes;
+    return m->memory + (m->at.kept[a] ? block : m->at.shared) + m->at.act[a];
 }
 /* layer m->s.layers: outside of layers. */
 static inline int ft_nn_row(const struct ft_model *m, int64_t layer, enum ft_slot s) { return m->row[layer * FT_N_SLOTS + (int)s]; }

@@ -18,7 +18,10 @@ struct ft_nn_sizes ft_nn_sizes(const struct ft_model_options *o)
     s.kv = s.K * s.D;
     s.f = c->f / t;
     s.Vp = ft_vocab_padded(c->V, o->tensor, 1) / t;
-    s.layers = (o->stage + 1) * c->L / o->pipeline - o->stage * c->L / o->pipeline;
+    const struct ft_range layers = ft_layers_of(c->L, o->pipeline, 1, o->stage, 0);
+    s.layers = layers.end - layers.first;
+    const int64_t m = o->micro_batches > 0 ? o->micro_batches : 1;
+    s.live = (int)(o->pipeline - o->stage < m ? o->pipeline - o->stage : m);
     /* a function of model and t only, so that recompute modes and batch sizes see the same chunks */
     const int64_t bytes = o->logits_chunk_bytes > 0 ? o->logits_chunk_bytes : (int64_t)256 << 20;
     s.chunk = bytes / (4 * s.Vp) / CHUNK_ROWS * CHUNK_ROWS;
@@ -67,18 +70,19 @@ static bool is_kept(int recompute, enum ft_act a)
 static int64_t buffer_bytes(const struct ft_model_options *o, const struct ft_nn_sizes *s, enum ft_buffer b)
 {
     const int64_t size = (int64_t)ft_dtype_bytes(o->compute), rows = s->chunk < s->T ? s->chunk : s->T;
+    const bool has_head = o->stage == o->pipeline - 1;
     switch (b) {
     case FT_BUF_OUT:
     case FT_BUF_DELTA:
-    case FT_BUF_DX:
+    case FT_BUF_DX: return s->T * s->h * size;
     case FT_BUF_HX:
-    case FT_BUF_HY: return s->T * s->h * size;
+    case FT_BUF_HY: return has_head ? s->T * s->h * size : 0;
     case FT_BUF_DQKV: return s->T * (s->q + 2 * s->kv) * size;
     case FT_BUF_DAO: return s->T * s->q * size;
     case FT_BUF_DA: return s->T * s->f * size;
-    case FT_BUF_HSTAT: return s->T * 2 * 4;
-    case FT_BUF_LOGITS: return rows * s->Vp * 4;
-    case FT_BUF_CE: return 3 * rows * 4;
+    case FT_BUF_HSTAT: return has_head ? s->T * 2 * 4 : 0;
+    case FT_BUF_LOGITS: return has_head ? rows * s->Vp * 4 : 0;
+    case FT_BUF_CE: return has_head ? 3 * rows * 4 : 0;
     case FT_BUF_COS:
     case FT_BUF_SIN: return o->config->learned_positions ? 0 : s->S * (s->D / 2) * 4;
     case FT_BUF_INTS: return 8 * (s->T + 2) * 4;
@@ -100,7 +104,7 @@ struct ft_nn_layout ft_nn_layout(const struct ft_model_options *o)
         l.kept[a] = is_kept(o->recompute, a);
         l.act[a] = bytes ? take(l.kept[a] ? &l.layer_bytes : &shared, bytes) : -1;
     }
-    l.layer_at = take(&at, l.layer_bytes * s.layers);
+    l.layer_at = take(&at, l.layer_bytes * s.layers * s.live);
     l.parts.activations = at;
     l.shared = take(&at, shared);
     for (int b = 0; b < FT_N_BUFFERS; b++) {

@@ -1,7 +1,7 @@
 /* Where every activation of a model lies: ONE function for the memory plan and for the allocation. Internal to nn/.
  *
- * All tensors are (T, width) for T = max_tokens rows of the micro-batches. A layer keeps what `recompute` says; what it does not
- * keep lies once, shared by all layers, and is made again in the backward. */
+ * All tensors are (T, width) for T = max_tokens rows of the micro-batches. A layer keeps what `recompute` says, for each live
+ * micro-batch; what it does not keep lies once, shared by all layers, and is made again in the backward. */
 #ifndef FT_RUNTIME_NN_MEMORY_H
 #define FT_RUNTIME_NN_MEMORY_H
 
@@ -27,7 +27,7 @@ enum ft_act {
     FT_N_ACTS
 };
 
-/* Tensors that the whole model has once. */
+/* Tensors that the whole model has once; those from HX to CE only where the head is. */
 enum ft_buffer {
     FT_BUF_OUT,    /* (T,h)     output of the last layer */
     FT_BUF_DELTA,  /* (T,h)     what is added to the residual; gradients of it */
@@ -50,10 +50,11 @@ struct ft_nn_sizes {
     int64_t T, S;                     /* max_tokens; seq_len */
     int64_t h, H, K, D, q, kv, f, Vp; /* local: H, K, q, kv, f, Vp of this rank */
     int64_t layers, chunk;            /* of this stage; tokens of logits at once */
+    int live;                         /* micro-batches that this stage keeps at once */
 };
 
 struct ft_nn_layout {
-    int64_t act[FT_N_ACTS];       /* bytes from the layer's block, or from `shared`; -1: not in this model */
+    int64_t act[FT_N_ACTS];       /* bytes from the layer's block (slot, layer), or from `shared`; -1: not in this model */
     bool kept[FT_N_ACTS];         /* in the layer's block */
     int64_t buffer[FT_N_BUFFERS]; /* bytes from the start; -1: not in this model */
     int64_t layer_at, layer_bytes, shared, total;

@@ -4,15 +4,12 @@
 #include <string.h>
 
 #include "runtime/nn/internal.h"
+#include "topology/shard.h"
 
 /* ---- life ---- */
 
 static enum ft_code check_options(const struct ft_model_options *o, struct ft_err *err)
 {
-    if (o->pipeline != 1) {
-        ft_fail(err, FT_UNSUPPORTED, "pipeline = %d: stages are not in this build", o->pipeline);
-        return ft_fix(err, "set [parallel] pipeline = 1");
-    }
     if (o->compute != FT_F32 && o->compute != FT_BF16) return ft_fail(err, FT_UNSUPPORTED, "only fp32 and bf16 are computed with");
     if (o->max_tokens < 1 || o->max_tokens > INT32_MAX)
         return ft_fail(err, FT_CONFIG, "a micro-batch of %lld tokens", (long long)o->max_tokens);
@@ -50,7 +47,7 @@ static enum ft_code check_ops(const struct ft_device *d, struct ft_err *err)
 
 static void index_rows(struct ft_model *m, const enum ft_slot *slots)
 {
-    const int64_t lines = m->s.layers + 1, first = m->o.stage * m->o.config->L / m->o.pipeline;
+    const int64_t lines = m->s.layers + 1, first = ft_layers_of(m->o.config->L, m->o.pipeline, 1, m->o.stage, 0).first;
     m->row = ft_arena_array(m->arena, (size_t)(lines * FT_N_SLOTS + 1), sizeof *m->row);
     for (int64_t i = 0; i < lines * FT_N_SLOTS + 1; i++) m->row[i] = -1; /* the last one: slot FT_N_SLOTS of the last line */
     for (size_t i = 0; i < m->n_params; i++) {
@@ -167,12 +164,15 @@ static struct ft_run begin(struct ft_model *m, const struct ft_batch *b, bool tr
     return r;
 }
 
-/* Embedding and all layers; the last layer's output in FT_BUF_OUT. */
+static bool is_first(const struct ft_model *m) { return m->o.stage == 0; }
+static bool is_last(const struct ft_model *m) { return m->o.stage == m->o.pipeline - 1; }
+
+/* Embedding and all layers of this stage; the last layer's output in FT_BUF_OUT. */
 static enum ft_code layers_fwd(struct ft_run *r, struct ft_err *err)
 {
     const struct ft_model *m = r->m;
     void *delta = ft_nn_buffer(m, FT_BUF_DELTA), *out = ft_nn_buffer(m, FT_BUF_OUT);
-    enum ft_code code = ft_nn_embed_fwd(r, ft_nn_act(m, 0, FT_ACT_X), err);
+    enum ft_code code = is_first(m) ? ft_nn_embed_fwd(r, ft_nn_act(m, 0, FT_ACT_X), err) : FT_OK;
     if (code) return code;
     ft_nn_norm(r, 0, FT_SLOT_NORM1, ft_nn_act(m, 0, FT_ACT_X), NULL, NULL, ft_nn_act(m, 0, FT_ACT_Y1));
     for (int64_t l = 0; l < m->s.layers; l++) {
@@ -187,45 +187,105 @@ static enum ft_code layers_fwd(struct ft_run *r, struct ft_err *err)
     return FT_OK;
 }
 
-enum ft_code ft_model_forward_backward(struct ft_model *m, const struct ft_batch *b, double scale, double *ce_sum,
-                                       struct ft_err *err)
+int ft_model_live(const struct ft_model *m) { return m->s.live; }
+
+/* All ranks see the same targets: where there are none, nobody computes, sends or waits for a sum. */
+static bool has_targets(const struct ft_batch *b)
 {
-    enum ft_code code = check_batch(m, b, err);
-    if (code) return code;
-    struct ft_run r = begin(m, b, true);
-    if (r.n_trained == 0) { /* exact zeros; all ranks of the group see the same targets, so none waits for a sum */
-        *ce_sum = 0;
-        return FT_OK;
-    }
-    double ce = 0;
-    code = layers_fwd(&r, err);
-    if (!code) code = ft_nn_head(&r, scale, &ce, NULL, err);
-    for (int64_t l = m->s.layers - 1; l >= 0 && !code; l--) code = ft_nn_layer_bwd(&r, l, err);
-    if (code) return code;
-    ft_nn_embed_bwd(&r, ft_nn_buffer(m, FT_BUF_DX));
-    *ce_sum = ce;
-    return FT_OK;
+    for (int64_t i = 0; i < b->T; i++)
+        if (b->targets[i] != -100) return true;
+    return false;
 }
 
-enum ft_code ft_model_evaluate(struct ft_model *m, const struct ft_batch *b, double *ce_sum, float *token_loss, struct ft_err *err)
+int64_t ft_model_stage_bytes(const struct ft_model *m, const struct ft_batch *b)
+{
+    return has_targets(b) ? b->T * m->s.h * (int64_t)ft_nn_size(m) : 0;
+}
+
+void *ft_model_stage_input(const struct ft_model *m, int slot)
+{
+    return (char *)ft_nn_act(m, 0, FT_ACT_X) + (slot - m->slot) * m->s.layers * m->at.layer_bytes;
+}
+const void *ft_model_stage_output(const struct ft_model *m) { return ft_nn_buffer(m, FT_BUF_OUT); }
+void *ft_model_stage_gradient(const struct ft_model *m) { return ft_nn_buffer(m, FT_BUF_DX); }
+
+static void use_slot(struct ft_model *m, int slot)
+{
+    if (slot < 0 || slot >= m->s.live) FT_BUG("slot %d of %d", slot, m->s.live);
+    m->slot = slot;
+}
+
+enum ft_code ft_model_stage_forward(struct ft_model *m, const struct ft_batch *b, int slot, double scale, double *ce_sum,
+                                    struct ft_err *err)
 {
     enum ft_code code = check_batch(m, b, err);
     if (code) return code;
+    use_slot(m, slot);
+    struct ft_run r = begin(m, b, true);
+    double ce = 0;
+    if (r.n_trained) {
+        code = layers_fwd(&r, err);
+        if (!code && is_last(m)) code = ft_nn_head(&r, scale, &ce, NULL, err);
+    }
+    if (!code) *ce_sum = ce;
+    return code;
+}
+
+enum ft_code ft_model_stage_backward(struct ft_model *m, const struct ft_batch *b, int slot, struct ft_err *err)
+{
+    use_slot(m, slot);
+    struct ft_run r = begin(m, b, true);
+    enum ft_code code = FT_OK;
+    if (!r.n_trained) return code;
+    for (int64_t l = m->s.layers - 1; l >= 0 && !code; l--) code = ft_nn_layer_bwd(&r, l, err);
+    if (!code && is_first(m)) ft_nn_embed_bwd(&r, ft_nn_buffer(m, FT_BUF_DX));
+    return code;
+}
+
+enum ft_code ft_model_stage_evaluate(struct ft_model *m, const struct ft_batch *b, double *ce_sum, float *token_loss,
+                                     struct ft_err *err)
+{
+    enum ft_code code = check_batch(m, b, err);
+    if (code) return code;
+    use_slot(m, 0);
     struct ft_run r = begin(m, b, false);
     if (token_loss) memset(token_loss, 0, (size_t)b->T * sizeof *token_loss);
     double ce = 0;
     if (r.n_trained) {
         code = layers_fwd(&r, err);
-        if (!code) code = ft_nn_head(&r, 0, &ce, token_loss, err);
+        if (!code && is_last(m)) code = ft_nn_head(&r, 0, &ce, token_loss, err);
     }
     if (!code) *ce_sum = ce;
     return code;
+}
+
+static void want_whole(const struct ft_model *m)
+{
+    if (m->o.pipeline != 1) FT_BUG("stage %d of %d asked for the whole model", m->o.stage, m->o.pipeline);
+}
+
+enum ft_code ft_model_forward_backward(struct ft_model *m, const struct ft_batch *b, double scale, double *ce_sum,
+                                       struct ft_err *err)
+{
+    want_whole(m);
+    double ce = 0;
+    enum ft_code code = ft_model_stage_forward(m, b, 0, scale, &ce, err);
+    if (!code) code = ft_model_stage_backward(m, b, 0, err);
+    if (!code) *ce_sum = ce;
+    return code;
+}
+
+enum ft_code ft_model_evaluate(struct ft_model *m, const struct ft_batch *b, double *ce_sum, float *token_loss, struct ft_err *err)
+{
+    want_whole(m);
+    return ft_model_stage_evaluate(m, b, ce_sum, token_loss, err);
 }
 
 enum ft_code ft_model_logits(struct ft_model *m, const struct ft_batch *b, float *logits, struct ft_err *err)
 {
     enum ft_code code = check_batch(m, b, err);
     if (code) return code;
+    want_whole(m);
     struct ft_run r = begin(m, b, false);
     code = layers_fwd(&r, err);
     r.n_trained = r.T; /* the final norm of all tokens */

@@ -4,7 +4,8 @@
  *  1. ft_model_config_read()      config.json -> values (runtime/arch/config.h)
  *  2. ft_model_create()           rows, activation memory for max_tokens, from the device
  *  3. ft_model_bind()             working weights and gradients live in the caller's pools (laid out by runtime/train/buckets.h)
- *  4. per micro-batch             ft_model_forward_backward() adds to the gradients; ft_model_evaluate() touches none
+ *  4. per micro-batch             ft_model_forward_backward() adds to the gradients; ft_model_evaluate() touches none.
+ *                                 A model that is cut into stages: the ft_model_stage_ calls, in the order of a pipeline's schedule
  *  5. ft_model_destroy()
  * Threads: one caller at a time; inside, the kernels' own workers. Results never depend on the number of workers. */
 #ifndef FT_RUNTIME_NN_MODEL_H
@@ -36,6 +37,7 @@ struct ft_model_options {
     struct ft_device *device;             /* runtime/device/device.h: op table, threads or stream, memory; must outlive the model */
     struct ft_comm *comm;                 /* tensor and pipeline groups; NULL: one rank */
     int tensor, tensor_rank, pipeline, stage;
+    int64_t micro_batches;      /* of an update: a stage keeps min(pipeline - stage, micro_batches) of them at once; 0: one */
     enum ft_dtype compute;      /* FT_F32 or FT_BF16 */
     int recompute;              /* 0 off, 1 selective, 2 full */
     int64_t max_tokens;         /* micro_batch * seq_len */
@@ -59,6 +61,25 @@ enum ft_code ft_model_forward_backward(struct ft_model *m, const struct ft_batch
 /* token_loss (T) may be NULL; 0 where there is no target. No dropout. */
 enum ft_code ft_model_evaluate(struct ft_model *m, const struct ft_batch *b, double *ce_sum, float *token_loss,
                                struct ft_err *err) FT_MUST_CHECK;
+/* ---- one stage of a pipeline (runtime maths, section 7); with pipeline = 1 the whole model ----
+ * A micro-batch lives in a slot from its forward to its backward. Messages between stages are (T,h) in the compute type, of as many
+ * bytes as both ends find in the batch: shapes are never sent. Pointers belong to the model. */
+int ft_model_live(const struct ft_model *m); /* number of slots */
+/* 0 for a batch without targets: nothing is computed for it on any stage. */
+int64_t ft_model_stage_bytes(const struct ft_model *m, const struct ft_batch *b);
+void *ft_model_stage_input(const struct ft_model *m, int slot); /* what the stage before computed goes here before the forward */
+const void *ft_model_stage_output(const struct ft_model *m);    /* after a forward, until the next: what the stage behind needs */
+/* Gradient of the output before a backward (the last stage's forward leaves it here itself), of the input behind it. */
+void *ft_model_stage_gradient(const struct ft_model *m);
+/* ce_sum: as above on the last stage, 0 on the others. scale: of the gradients. */
+enum ft_code ft_model_stage_forward(struct ft_model *m, const struct ft_batch *b, int slot, double scale, double *ce_sum,
+                                    struct ft_err *err) FT_MUST_CHECK;
+/* The last stage's comes right behind its forward of the same batch. */
+enum ft_code ft_model_stage_backward(struct ft_model *m, const struct ft_batch *b, int slot, struct ft_err *err) FT_MUST_CHECK;
+/* Forward in slot 0 without dropout and gradients; token_loss as above, on the last stage. */
+enum ft_code ft_model_stage_evaluate(struct ft_model *m, const struct ft_batch *b, double *ce_sum, float *token_loss,
+                                     struct ft_err *err) FT_MUST_CHECK;
+
 /* All logits (T, V) fp32, for tests and small models. */
 enum ft_code ft_model_logits(struct ft_model *m, const struct ft_batch *b, float *logits, struct ft_err *err) FT_MUST_CHECK;
 

@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "runtime/train/cli.h"
+#include "runtime/train/pipeline.h"
 #include "runtime/train/setup.h"
 #include "topology/shard.h"
 
@@ -156,6 +157,12 @@ static void print_plan(struct ft_buf *b, const struct ft_setup *s)
     if (t * p > 1) ft_buf_addf(b, "layout  tensor %d × pipeline %d × data %lld\n", t, p, (long long)s->layout.deal.data);
     ft_buf_addf(b, "batch   global batch %lld = micro %lld × accumulation %lld × dp %lld\n", (long long)s->layout.deal.global_batch,
                 (long long)s->layout.deal.micro, (long long)s->layout.accumulation, (long long)s->layout.deal.data);
+    if (p > 1) {
+        const double bubble = ft_pipeline_bubble(p, s->layout.accumulation);
+        ft_buf_addf(
+            b, "stages  %lld layers each, 1F1B over %lld micro-batches: idle %.3g of the working time (%.1f %% of an update)\n",
+            (long long)(c->L / p), (long long)s->layout.accumulation, bubble, 100 * bubble / (1 + bubble));
+    }
     for (int i = 0; i < p; i++) print_memory(b, s, i);
     print_decay(b, s);
     if (c->embd_drop > 0 || c->resid_drop > 0 || c->attn_drop > 0)

@@ -33,7 +33,7 @@ static enum ft_code measure_rows(struct ft_trainer *t, const struct ft_dataset *
         if (!t->batch.n) ft_batch_add_filler(&t->batch, 0);
         const struct ft_batch b = ft_batch_view(&t->batch);
         double ce = 0;
-        code = ft_model_evaluate(t->model, &b, &ce, NULL, err);
+        code = ft_pipeline_evaluate(&t->pipeline, &b, &ce, NULL, err);
         if (!ft_trainer_counts(t)) continue;
         sums[0] += ce;
         sums[1] += (double)t->batch.n_targets;

@@ -27,6 +27,7 @@ struct ft_need ft_setup_need(const struct ft_setup *s, const struct ft_settings 
     o.tensor = x->tensor;
     o.tensor_rank = tensor_rank;
     o.stage = stage;
+    o.micro_batches = s->layout.deal.global_batch / (x->micro_batch * x->data);
     size_t n;
     struct ft_need need = {0};
     struct ft_arena *arena = ft_arena_create();
@@ -81,6 +82,7 @@ void ft_setup_use(struct ft_setup *s, const struct ft_settings *x)
     s->layout.accumulation = s->layout.deal.global_batch / (x->micro_batch * s->layout.deal.data);
     s->options.recompute = x->recompute;
     s->options.max_tokens = x->micro_batch * s->seq_len;
+    s->options.micro_batches = s->layout.accumulation;
     s->memory = ft_memory_plan(&s->buckets, &s->options);
 }
 

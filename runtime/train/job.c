@@ -98,15 +98,10 @@ static void check_pairs(const struct ft_job_config *j, struct ft_faults *faults)
 /* Layouts that are specified and not in this build. */
 static void check_built(const struct ft_job_config *j, struct ft_faults *faults)
 {
-    const struct {
-        const char *key;
-        long long value;
-    } ones[] = {{"pipeline", j->parallel.pipeline}, {"virtual_pipeline", j->parallel.virtual_pipeline}};
-    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
-        if (ones[i].value <= 1) continue;
-        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, ones[i].key, "%s = %lld is not built yet", ones[i].key,
-                     ones[i].value);
-        ft_fault_fix(faults, "set %s = 1", ones[i].key);
+    if (j->parallel.virtual_pipeline > 1) {
+        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "virtual_pipeline", "virtual_pipeline = %lld is not built yet",
+                     (long long)j->parallel.virtual_pipeline);
+        ft_fault_fix(faults, "set virtual_pipeline = 1");
     }
     if (j->parallel.sequence) {
         ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "sequence", "sequence = yes is not built yet");

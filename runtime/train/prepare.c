@@ -83,6 +83,7 @@ enum ft_code ft_trainer_prepare(struct ft_trainer *t, struct ft_err *err)
     enum ft_code code = ft_model_create(&t->s->options, &t->model, err);
     if (!code) code = make_pools(t, err);
     if (code) return code;
+    t->pipeline = (struct ft_pipeline){t->model, t->o.comm, t->s->options.stage, t->s->options.pipeline};
     wire(t);
     return read_weights(t, err);
 }
@@ -120,7 +121,7 @@ enum ft_code ft_trainer_test_packing(struct ft_trainer *t, struct ft_err *err)
                    "not tested: fewer than two samples of two tokens in the first rows, or rows shorter than 8 tokens");
         return FT_OK;
     }
-    enum ft_code code = ft_packing_selftest(t->model, samples, n, t->s->options.compute == FT_F32 ? 1e-5 : 2e-2, &r, err);
+    enum ft_code code = ft_packing_selftest(&t->pipeline, samples, n, t->s->options.compute == FT_F32 ? 1e-5 : 2e-2, &r, err);
     if (code || !speaks) return code;
     if (!r.proves)
         ft_log(FT_LOG_WARN, "packing", "the test proves nothing: without the borders no loss moves by more than %.3g", r.control);

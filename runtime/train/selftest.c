@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "runtime/coll/comm.h"
 
 static const double control_least = 1e-2;
 
@@ -53,7 +54,7 @@ static void take_borders_away(struct pack *p)
     for (int64_t i = 0; i < p->T; i++) p->positions[i] = (int32_t)i;
 }
 
-static enum ft_code measure(struct ft_model *m, struct pack *p, struct ft_err *err)
+static enum ft_code measure(const struct ft_pipeline *m, struct pack *p, struct ft_err *err)
 {
     const struct ft_batch b = {.T = p->T,
                                .ids = p->ids,
@@ -62,11 +63,13 @@ static enum ft_code measure(struct ft_model *m, struct pack *p, struct ft_err *e
                                .n_segments = p->n_segments,
                                .cu_seqlens = p->cu};
     double sum;
-    return ft_model_evaluate(m, &b, &sum, p->losses, err);
+    enum ft_code code = ft_pipeline_evaluate(m, &b, &sum, p->losses, err);
+    if (code || m->stages == 1) return code;
+    return ft_comm_all_reduce(m->comm, FT_GROUP_PP, p->losses, p->T, FT_F32, FT_SUM, err); /* 0 but on the last stage */
 }
 
 /* Losses of each sample alone, one after another in the order given. */
-static enum ft_code alone(struct ft_model *m, const struct ft_sample *s, size_t n, float *losses, struct ft_err *err)
+static enum ft_code alone(const struct ft_pipeline *m, const struct ft_sample *s, size_t n, float *losses, struct ft_err *err)
 {
     enum ft_code code = FT_OK;
     for (size_t i = 0; !code && i < n; i++) {
@@ -93,7 +96,8 @@ static double furthest(const float *a, const float *b, int64_t n)
 }
 
 /* Samples in the order given: how far their losses in one pack are from those alone. */
-static enum ft_code compare(struct ft_model *m, const struct ft_sample *s, size_t n, bool borders, double *out, struct ft_err *err)
+static enum ft_code compare(const struct ft_pipeline *m, const struct ft_sample *s, size_t n, bool borders, double *out,
+                            struct ft_err *err)
 {
     int64_t tokens = 0;
     for (size_t i = 0; i < n; i++) tokens += s[i].n;
@@ -110,8 +114,8 @@ static enum ft_code compare(struct ft_model *m, const struct ft_sample *s, size_
     return code;
 }
 
-enum ft_code ft_packing_selftest(struct ft_model *m, const struct ft_sample *samples, size_t n, double tol, struct ft_selftest *out,
-                                 struct ft_err *err)
+enum ft_code ft_packing_selftest(const struct ft_pipeline *m, const struct ft_sample *samples, size_t n, double tol,
+                                 struct ft_selftest *out, struct ft_err *err)
 {
     struct ft_sample other[FT_SELFTEST_SAMPLES];
     for (size_t i = 0; i < n; i++) other[i] = samples[n - 1 - i];

@@ -68,6 +68,7 @@ static void plan_memory(struct ft_setup *s)
                                            .tensor_rank = s->coord.c[FT_AXIS_TP],
                                            .pipeline = p,
                                            .stage = s->coord.c[FT_AXIS_PP],
+                                           .micro_batches = s->layout.accumulation,
                                            .compute = j->model.precision == FT_PRECISION_FP32 ? FT_F32 : FT_BF16,
                                            .recompute = j->model.recompute,
                                            .max_tokens = j->train.micro_batch * s->seq_len,

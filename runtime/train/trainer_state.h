@@ -7,6 +7,7 @@
 #include "runtime/train/gradsync.h"
 #include "runtime/train/metrics.h"
 #include "runtime/train/optimizer.h"
+#include "runtime/train/pipeline.h"
 #include "runtime/train/trainer.h"
 #include "runtime/train/watch.h"
 
@@ -14,6 +15,7 @@ struct ft_trainer {
     struct ft_trainer_options o;
     struct ft_setup *s;
     struct ft_model *model;
+    struct ft_pipeline pipeline;
     void *weights; /* pools, from the device: buckets.total elements of the compute type */
     float *grads;
     float *master, *m, *v; /* state_total each; master NULL in fp32 */
@@ -66,8 +68,11 @@ enum ft_code ft_trainer_evaluate(struct ft_trainer *t, bool *stop, bool *best, s
 /* The weights of the best evaluation come back from its checkpoint, when they are not the present ones. */
 enum ft_code ft_trainer_restore_best(struct ft_trainer *t, struct ft_err *err) FT_MUST_CHECK;
 
-/* All ranks of a tensor group compute the same loss: the first one counts in sums over the world. */
-static inline bool ft_trainer_counts(const struct ft_trainer *t) { return t->s->options.tensor_rank == 0; }
+/* Losses are known on the last stage, and the same on all ranks of a tensor group: the first of them counts in sums over the world. */
+static inline bool ft_trainer_counts(const struct ft_trainer *t)
+{
+    return t->s->options.tensor_rank == 0 && t->s->options.stage == t->s->options.pipeline - 1;
+}
 
 static inline bool ft_trainer_speaks(const struct ft_trainer *t) { return ft_comm_rank(t->o.comm, FT_GROUP_WORLD) == 0; }
 

@@ -35,9 +35,20 @@ static void count_rows(const struct ft_trainer *t, const struct ft_update_rows *
     u->rows = rows->n;
 }
 
-static struct ft_batch micro_batch(struct ft_trainer *t, const struct ft_update_rows *rows, int64_t j)
+/* The micro-batches of this data rank in one update, for the pipeline. */
+struct dealt {
+    struct ft_trainer *t;
+    const struct ft_update_rows *rows;
+    double ms; /* spent here */
+};
+
+static struct ft_batch micro_batch(void *ctx, int64_t j)
 {
+    struct dealt *x = ctx;
+    struct ft_trainer *t = x->t;
+    const struct ft_update_rows *rows = x->rows;
     const struct ft_deal *d = &t->s->layout.deal;
+    const int64_t start = ft_clock_now(ft_clock_real());
     ft_batch_begin(&t->batch);
     for (int64_t i = 0; i < d->micro; i++) {
         const int64_t row = ft_deal_row(d, rows, j, t->s->coord.c[FT_AXIS_DP], i);
@@ -48,6 +59,7 @@ static struct ft_batch micro_batch(struct ft_trainer *t, const struct ft_update_
         const struct ft_row r = ft_dataset_row(t->s->train, row);
         ft_batch_add(&t->batch, &r, rows->first_row + row - rows->base);
     }
+    x->ms += ms_since(start);
     return ft_batch_view(&t->batch);
 }
 
@@ -55,17 +67,11 @@ static struct ft_batch micro_batch(struct ft_trainer *t, const struct ft_update_
 static enum ft_code forward_backward(struct ft_trainer *t, const struct ft_update_rows *rows, struct ft_update_done *u, double *ce,
                                      struct ft_err *err)
 {
+    struct dealt x = {t, rows, 0};
+    const struct ft_micro_batches b = {micro_batch, &x, 0, rows->n_micro};
     ft_gradsync_zero(&t->sync);
-    *ce = 0;
-    enum ft_code code = FT_OK;
-    for (int64_t j = 0; !code && j < rows->n_micro; j++) {
-        const int64_t start = ft_clock_now(ft_clock_real());
-        const struct ft_batch b = micro_batch(t, rows, j);
-        u->data_ms += ms_since(start);
-        double part = 0;
-        code = ft_model_forward_backward(t->model, &b, 1 / (double)u->trained, &part, err);
-        *ce += part;
-    }
+    const enum ft_code code = ft_pipeline_train(&t->pipeline, &b, 1 / (double)u->trained, ce, err);
+    u->data_ms += x.ms;
     return code;
 }
 
@@ -76,23 +82,37 @@ static bool bad_gradient(const struct ft_trainer *t, size_t i)
     return t->o.device->kernels->count_nonfinite(t->o.device->kctx, p->end - p->start, t->grads + p->start) > 0;
 }
 
+/* The first tensor, in the declaration order of the whole model, whose gradient on this rank is not finite: its index among rows;
+ * n_rows: none. */
+static size_t first_bad(const struct ft_trainer *t, const struct ft_param *rows, size_t n_rows)
+{
+    size_t i = 0, first = 0;
+    while (i < t->s->n_rows && !bad_gradient(t, i)) i++;
+    if (i == t->s->n_rows) return n_rows;
+    while (strcmp(rows[first].name, t->s->rows[i].name) != 0) first++;
+    return first;
+}
+
 /* Finds where it began: the update is computed once more, micro-batch by micro-batch, and the first tensor in declaration order is
- * taken from the first micro-batch that has one. The result is the same on every rank. */
+ * taken from the first micro-batch that has one. Every rank goes through all of them, since its neighbours do. The result is the
+ * same on every rank. */
 static enum ft_code not_finite(struct ft_trainer *t, const struct ft_update_rows *rows, struct ft_update_done *u,
                                struct ft_err *err)
 {
     const int64_t none = INT64_MAX, d = t->s->layout.deal.data, rank = t->s->coord.c[FT_AXIS_DP];
-    int64_t found = none; /* micro-batch and rank, earliest first, then the parameter */
-    const int64_t n = (int64_t)t->s->n_rows + 1;
+    size_t n_whole;
+    const struct ft_param *whole = ft_model_config_rows(&t->s->config, 1, 0, 1, 0, 1, t->s->arena, &n_whole, NULL);
+    int64_t found = none; /* micro-batch and data rank, earliest first, then the parameter; n - 1: the loss only */
+    const int64_t n = (int64_t)n_whole + 1;
+    struct dealt x = {t, rows, 0};
     ft_gradsync_zero(&t->sync);
     enum ft_code code = FT_OK;
-    for (int64_t j = 0; !code && found == none && j < rows->n_micro; j++) {
-        const struct ft_batch b = micro_batch(t, rows, j);
+    for (int64_t j = 0; !code && j < rows->n_micro; j++) {
+        const struct ft_micro_batches one = {micro_batch, &x, j, 1};
         double ce = 0;
-        code = ft_model_forward_backward(t->model, &b, 1 / (double)u->trained, &ce, err);
-        int64_t param = n - 1; /* no parameter: the loss only */
-        for (size_t i = 0; !code && i < t->s->n_rows && param == n - 1; i++)
-            if (bad_gradient(t, i)) param = (int64_t)i;
+        code = ft_pipeline_train(&t->pipeline, &one, 1 / (double)u->trained, &ce, err);
+        if (code || found != none) continue;
+        const int64_t param = (int64_t)first_bad(t, whole, n_whole);
         if (!isfinite(ce) || param < n - 1) found = (j * d + rank) * n + param;
     }
     if (!code) code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, &found, 1, FT_I64, FT_MIN, err);
@@ -101,7 +121,7 @@ static enum ft_code not_finite(struct ft_trainer *t, const struct ft_update_rows
     ft_buf_addf(&b, "%s is not finite at update %lld", isfinite(u->loss) ? "the gradient norm" : "the loss", (long long)t->k + 1);
     if (found != none) {
         const int64_t param = found % n, where = found / n;
-        if (param < n - 1) ft_buf_addf(&b, ": first in the gradient of %s", t->s->rows[param].name);
+        if (param < n - 1) ft_buf_addf(&b, ": first in the gradient of %s", whole[param].name);
         ft_buf_addf(&b, ", data rank %lld, micro-batch %lld", (long long)(where % d), (long long)(where / d + 1));
     } else {
         ft_buf_adds(&b, ": each micro-batch alone is finite, their sum is not");

@@ -103,7 +103,8 @@ expect 2 'warmup' 'neither a number of updates (100) nor a share' -- "$f" check 
 expect 0 'global batch 4 = micro 1' -- "$f" check "$job" --set parallel.tensor=2 --world 2
 expect 2 'sequence = yes is not built yet' 'set sequence = no' -- "$f" check "$job" --set parallel.sequence=yes
 expect 2 'virtual_pipeline = 2 is not built yet' -- "$f" check "$job" --set parallel.virtual_pipeline=2
-expect 2 'pipeline = 4 is not built yet' -- "$f" check "$job" --set parallel.pipeline=4
+expect 0 'stages  2 layers each, 1F1B over 4 micro-batches: idle 0.25 of the working time (20.0 % of an update)' -- \
+    "$f" plan "$job" --set parallel.pipeline=2 --world 2
 expect 2 'method = lora is not built yet' 'set method = full' -- "$f" check "$job" --set train.method=lora
 expect 2 'precision = fp8 is not built yet' 'set precision = bf16' -- "$f" check "$job" --set model.precision=fp8
 expect 2 'device = cuda is not built yet' -- "$f" check "$job" --set train.device=cuda

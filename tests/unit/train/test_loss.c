@@ -40,8 +40,37 @@ void ft_model_bind(struct ft_model *m, void *weights, float *grads, const int64_
     m->grads = grads;
     m->at = offsets[0];
 }
-enum ft_code ft_model_forward_backward(struct ft_model *m, const struct ft_batch *b, double scale, double *sum, struct ft_err *err)
+int ft_model_live(const struct ft_model *m)
 {
+    (void)m;
+    return 1;
+}
+int64_t ft_model_stage_bytes(const struct ft_model *m, const struct ft_batch *b)
+{
+    (void)m;
+    (void)b;
+    return 0;
+}
+void *ft_model_stage_input(const struct ft_model *m, int slot)
+{
+    (void)m;
+    (void)slot;
+    return NULL;
+}
+const void *ft_model_stage_output(const struct ft_model *m)
+{
+    (void)m;
+    return NULL;
+}
+void *ft_model_stage_gradient(const struct ft_model *m)
+{
+    (void)m;
+    return NULL;
+}
+enum ft_code ft_model_stage_forward(struct ft_model *m, const struct ft_batch *b, int slot, double scale, double *sum,
+                                    struct ft_err *err)
+{
+    (void)slot;
     (void)err;
     *sum = 0;
     for (int64_t s = 0; s < b->n_segments; s++) {
@@ -56,7 +85,16 @@ enum ft_code ft_model_forward_backward(struct ft_model *m, const struct ft_batch
     }
     return FT_OK;
 }
-enum ft_code ft_model_evaluate(struct ft_model *m, const struct ft_batch *b, double *sum, float *token_loss, struct ft_err *err)
+enum ft_code ft_model_stage_backward(struct ft_model *m, const struct ft_batch *b, int slot, struct ft_err *err)
+{
+    (void)m;
+    (void)b;
+    (void)slot;
+    (void)err;
+    return FT_OK;
+}
+enum ft_code ft_model_stage_evaluate(struct ft_model *m, const struct ft_batch *b, double *sum, float *token_loss,
+                                     struct ft_err *err)
 {
     (void)m;
     (void)b;
@@ -64,13 +102,6 @@ enum ft_code ft_model_evaluate(struct ft_model *m, const struct ft_batch *b, dou
     (void)err;
     *sum = 0;
     return FT_OK;
-}
-enum ft_code ft_model_logits(struct ft_model *m, const struct ft_batch *b, float *logits, struct ft_err *err)
-{
-    (void)m;
-    (void)b;
-    (void)logits;
-    return ft_fail(err, FT_BUG_FOUND, "not asked for");
 }
 
 /* ---- rows 0..3 with 6, 1, 2 and 3 targets: rank 0 takes rows 0 and 2, rank 1 rows 1 and 3 ---- */
