@@ -16,7 +16,7 @@ static char dir[64];
 
 struct layout {
     int ranks;
-    const char *micro, *tensor;
+    const char *micro, *parallel;
 };
 
 static int one_rank(const struct ft_place *place, void *arg)
@@ -26,7 +26,7 @@ static int one_rank(const struct ft_place *place, void *arg)
     char path[128];
     (void)snprintf(path, sizeof path, "%s/job.ini", dir);
     const struct layout *l = arg;
-    const char *words[] = {path}, *sets[] = {l->micro, l->tensor};
+    const char *words[] = {path}, *sets[] = {l->micro, l->parallel};
     const struct ft_cli cli = {.words = words, .n_words = 1, .sets = sets, .n_sets = 2, .quiet = true};
     return ft_train_rank(&cli, &p);
 }
@@ -92,7 +92,8 @@ static void five_updates_of_smollm2(void **state)
     const struct ft_json *full = ft_json_get(ref, "full");
     struct layout layouts[] = {{1, "train.micro_batch=2", "parallel.tensor=1"},
                                {2, "train.micro_batch=1", "parallel.tensor=1"},
-                               {3, "train.micro_batch=2", "parallel.tensor=3"}}; /* 9 heads, 3 kv heads */
+                               {3, "train.micro_batch=2", "parallel.tensor=3"}, /* 9 heads, 3 kv heads */
+                               {2, "train.micro_batch=1", "parallel.pipeline=2"}};
     for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
         (void)snprintf(dir, sizeof dir, "/tmp/ft-smollm2-XXXXXX");
         assert_non_null(mkdtemp(dir));
