@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/str.h"
+
 static void put(char *to, size_t cap, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0)));
 static void put(char *to, size_t cap, const char *fmt, va_list ap)
 {
@@ -80,12 +82,27 @@ const char *ft_code_name(enum ft_code code)
     return "unknown";
 }
 
+void ft_err_put(FILE *out, const char *head, const char *text)
+{
+    char one[8];
+    fputs(head, out);
+    for (size_t n = strlen(text); n;) {
+        const bool line = *text == '\n';
+        const size_t k = line ? 1 : ft_visible_next(text, n, one);
+        fputs(line ? "\n" : one, out);
+        text += k;
+        n -= k;
+    }
+    fputc('\n', out);
+}
+
 void ft_err_print(FILE *out, const char *prog, const struct ft_err *err)
 {
-    fprintf(out, "%s: error: %s\n", prog, err->text);
-    if (err->where[0]) fprintf(out, "  where: %s\n", err->where);
-    for (unsigned i = 0; i < err->n_chain; i++) fprintf(out, "  while: %s\n", err->chain[i]);
-    if (err->fix[0]) fprintf(out, "  fix:   %s\n", err->fix);
+    fprintf(out, "%s: ", prog);
+    ft_err_put(out, "error: ", err->text);
+    if (err->where[0]) ft_err_put(out, "  where: ", err->where);
+    for (unsigned i = 0; i < err->n_chain; i++) ft_err_put(out, "  while: ", err->chain[i]);
+    if (err->fix[0]) ft_err_put(out, "  fix:   ", err->fix);
     fflush(out);
 }
 

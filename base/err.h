@@ -57,6 +57,9 @@ const char *ft_code_name(enum ft_code code); /* "config", "io", … never NULL *
 /* "PROG: error: TEXT\n  where: …\n  while: …\n  fix:   …\n" */
 void ft_err_print(FILE *out, const char *prog, const struct ft_err *err);
 
+/* One line "HEADtext": text may come from files and nodes, so control bytes are shown, not sent; its own newlines stay. */
+void ft_err_put(FILE *out, const char *head, const char *text);
+
 /* Programmer errors: message with place, then abort(). */
 #define FT_BUG(...)     ft_bug(__FILE__, __LINE__, __VA_ARGS__)
 #define FT_ASSERT(cond) ((cond) ? (void)0 : FT_BUG("broken invariant: %s", #cond))

@@ -89,12 +89,13 @@ void ft_faults_sort(struct ft_faults *f)
 static void print_where(FILE *out, const struct ft_fault *v)
 {
     if (!v->at.file && !v->section) return;
-    fputs("  where: ", out);
-    if (v->at.file) fputs(v->at.file, out);
-    if (v->at.line > 0) fprintf(out, ":%d", v->at.line);
-    if (v->at.line > 0 && v->at.column > 0) fprintf(out, ":%d", v->at.column);
-    if (v->section) fprintf(out, "%s[%s]%s%s", v->at.file ? ", " : "", v->section, v->key ? " " : "", v->key ? v->key : "");
-    fputc('\n', out);
+    struct ft_buf b = {0};
+    if (v->at.file) ft_buf_adds(&b, v->at.file);
+    if (v->at.line > 0) ft_buf_addf(&b, ":%d", v->at.line);
+    if (v->at.line > 0 && v->at.column > 0) ft_buf_addf(&b, ":%d", v->at.column);
+    if (v->section) ft_buf_addf(&b, "%s[%s]%s%s", v->at.file ? ", " : "", v->section, v->key ? " " : "", v->key ? v->key : "");
+    ft_err_put(out, "  where: ", b.data);
+    ft_buf_fini(&b);
 }
 
 void ft_faults_print(FILE *out, const char *prog, const struct ft_faults *f)
@@ -102,9 +103,10 @@ void ft_faults_print(FILE *out, const char *prog, const struct ft_faults *f)
     static const char *const words[] = {"error", "warning", "note"};
     for (size_t i = 0; i < f->n; i++) {
         const struct ft_fault *v = &f->v[i];
-        fprintf(out, "%s: %s: %s\n", prog, words[v->severity], v->text);
+        fprintf(out, "%s: %s", prog, words[v->severity]);
+        ft_err_put(out, ": ", v->text);
         print_where(out, v);
-        if (v->fix) fprintf(out, "  fix:   %s\n", v->fix);
+        if (v->fix) ft_err_put(out, "  fix:   ", v->fix);
     }
     fflush(out);
 }

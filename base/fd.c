@@ -2,9 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -135,8 +137,9 @@ enum ft_code ft_mkdirs(const char *path, mode_t mode, struct ft_err *err)
 
 enum ft_code ft_pipe(int fd[2], struct ft_err *err)
 {
+    char why[200];
     if (pipe2(fd, O_CLOEXEC) == 0) return FT_OK;
-    return ft_fail(err, FT_IO, "cannot make a pipe: %s", strerror(errno));
+    return ft_fail(err, FT_IO, "cannot make a pipe: %s", ft_errno_text(errno, why));
 }
 
 enum ft_code ft_nonblock(int fd, struct ft_err *err)
@@ -144,6 +147,16 @@ enum ft_code ft_nonblock(int fd, struct ft_err *err)
     const int flags = fcntl(fd, F_GETFL);
     if (flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0) return FT_OK;
     return ft_fail(err, FT_IO, "cannot make descriptor %d non-blocking: %s", fd, strerror(errno));
+}
+
+const char *ft_errno_text(int e, char out[200])
+{
+    struct rlimit lim;
+    if (e == EMFILE && getrlimit(RLIMIT_NOFILE, &lim) == 0)
+        snprintf(out, 200, "%s: this process may have %llu (raise it with ulimit -n; the hard limit is %llu)", strerror(e),
+                 (unsigned long long)lim.rlim_cur, (unsigned long long)lim.rlim_max);
+    else snprintf(out, 200, "%s", strerror(e));
+    return out;
 }
 
 void ft_close(int *fd)
@@ -204,13 +217,39 @@ enum ft_code ft_self_dir(struct ft_buf *out, struct ft_err *err)
     return FT_OK;
 }
 
-void ft_expand_home(const char *path, struct ft_buf *out)
+/* Home of a user by name, or of this one ("") in the user database. false: none. */
+static bool home_in_database(const char *name, struct ft_buf *out)
+{
+    struct passwd row, *found = NULL;
+    struct ft_buf room = {0};
+    int e = ERANGE;
+    for (size_t size = 4096; e == ERANGE && size < (4u << 20); size *= 2) {
+        ft_buf_reserve(&room, size);
+        e = *name ? getpwnam_r(name, &row, room.data, size, &found) : getpwuid_r(getuid(), &row, room.data, size, &found);
+    }
+    const bool known = !e && found && row.pw_dir && row.pw_dir[0] == '/';
+    if (known) ft_buf_adds(out, row.pw_dir);
+    ft_buf_fini(&room);
+    return known;
+}
+
+enum ft_code ft_expand_home(const char *path, struct ft_buf *out, struct ft_err *err)
 {
     ft_buf_clear(out);
-    const char *home = getenv("HOME");
-    if (home && path[0] == '~' && (path[1] == '/' || !path[1])) {
-        ft_buf_adds(out, home);
-        path++;
+    const size_t n = path[0] == '~' ? strcspn(path, "/") : 0;
+    const char *home = n == 1 ? getenv("HOME") : NULL;
+    char *name = ft_xstrdup(n ? path + 1 : "");
+    if (n) name[n - 1] = 0;
+    const bool known = n == 0 || (home && *home) || home_in_database(name, out);
+    if (n && known && !out->n) ft_buf_adds(out, home);
+    ft_buf_adds(out, known ? path + n : path);
+    enum ft_code code = FT_OK;
+    if (!known) {
+        code = ft_fail(err, FT_CONFIG,
+                       *name ? "no home folder of a user '%s' is known for '%s'" : "no home folder%s is known for '%s'", name,
+                       path);
+        ft_fix(err, "write the path in full%s", *name ? "; a folder whose name begins with '~' is './~…'" : ", or set HOME");
     }
-    ft_buf_adds(out, path);
+    free(name);
+    return code;
 }

@@ -21,6 +21,8 @@ enum ft_code ft_write_file(const char *path, const void *p, size_t n, mode_t mod
 enum ft_code ft_mkdirs(const char *path, mode_t mode, struct ft_err *err) FT_MUST_CHECK; /* parents too; existing is fine */
 enum ft_code ft_pipe(int fd[2], struct ft_err *err) FT_MUST_CHECK;                       /* O_CLOEXEC */
 enum ft_code ft_nonblock(int fd, struct ft_err *err) FT_MUST_CHECK;
+/* strerror, and for "too many open files" which limit it is and how it is raised. Returns out. */
+const char *ft_errno_text(int e, char out[200]);
 void ft_close(int *fd); /* closes when >= 0 and sets -1; errno is kept */
 /* Opens descriptors 0..2 on /dev/null where they are closed. */
 void ft_std_fds(void);
@@ -29,7 +31,8 @@ bool ft_is_dir(const char *path);
 bool ft_is_file(const char *path);
 /* Folder of this program's own file (from /proc/self/exe), without a final slash. */
 enum ft_code ft_self_dir(struct ft_buf *out, struct ft_err *err) FT_MUST_CHECK;
-/* "~/x" -> "$HOME/x"; anything else unchanged. */
-void ft_expand_home(const char *path, struct ft_buf *out);
+/* "~", "~/x": this user's home ($HOME, else the one of the user database); "~name/x": that user's; anything else unchanged.
+ * Where no home is known: FT_CONFIG, and out holds the path as it was. */
+enum ft_code ft_expand_home(const char *path, struct ft_buf *out, struct ft_err *err);
 
 #endif

@@ -186,17 +186,27 @@ static bool parse_word(const struct ft_field *f, int word, void *to)
     return true;
 }
 
-static bool parse_text(const struct ft_field *f, const char *text, void *to, struct ft_arena *arena)
+static void parse_text(const struct ft_field *f, const char *text, void *to, struct ft_arena *arena)
 {
     if (f->type == FT_F_PATH && *text == '~') {
         struct ft_buf path = {0};
-        ft_expand_home(text, &path);
+        (void)ft_expand_home(text, &path, NULL); /* whether it has a home was asked before */
         put_text(to, ft_arena_strndup(arena, ft_buf_str(&path), path.n));
         ft_buf_fini(&path);
     } else {
         put_text(to, *text ? ft_arena_strdup(arena, text) : NULL);
     }
-    return true;
+}
+
+static bool has_home(const struct ft_field *f, const char *text, struct ft_buf *why)
+{
+    if (f->type != FT_F_PATH || *text != '~') return true;
+    struct ft_buf path = {0};
+    struct ft_err err;
+    const bool ok = ft_expand_home(text, &path, &err) == FT_OK;
+    if (!ok) ft_buf_addf(why, "%s; %s", err.text, err.fix);
+    ft_buf_fini(&path);
+    return ok;
 }
 
 /* Type and range. false: the text is not of the type or out of range. */
@@ -207,7 +217,7 @@ static bool parse_type(const struct ft_field *f, const char *text, void *to, str
     double x;
     switch (f->type) {
     case FT_F_TEXT:
-    case FT_F_PATH: return parse_text(f, text, to, arena);
+    case FT_F_PATH: return (parse_text(f, text, to, arena), true);
     case FT_F_INT:
         if (word >= 0) return parse_word(f, word, to);
         if (!ft_parse_i64(text, INT64_MIN, INT64_MAX, &i) || !in_range(f, (double)i)) return false;
@@ -267,6 +277,7 @@ static bool parse_one(const struct ft_field *f, const char *text, void *to, stru
         if (near) ft_buf_addf(why, " (did you mean '%s'?)", near);
         return false;
     }
+    if (!has_home(f, text, why)) return false;
     return !*text || word_index(f, text) >= 0 || !f->check || f->check(text, why);
 }
 

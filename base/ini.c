@@ -203,11 +203,21 @@ static bool take_header(struct scan *s, char *p, char *e, char *close)
     return true;
 }
 
+/* A line for a message. What follows a name may be a secret: in [env], and where the name says so. */
+static const char *quote_line(const struct scan *s, const char *p, const char *e)
+{
+    struct ft_arena *a = s->ini->arena;
+    size_t n = 0;
+    while (p + n < e && !is_blank(p[n]) && p[n] != ':' && p[n] != '=') n++;
+    const char *name = ft_arena_strndup(a, p, n);
+    const bool hide = p + n < e && s->kind != NODES && (s->kind == ENV || ft_is_secret_name(name));
+    return hide ? ft_arena_printf(a, "%s …", ft_quote(a, p, n)) : ft_quote(a, p, (size_t)(e - p));
+}
+
 /* A line that is no entry: says why. */
 static void refuse_entry(struct scan *s, char *p, char *e, char *colon)
 {
-    struct ft_arena *a = s->ini->arena;
-    const char *quoted = ft_quote(a, p, (size_t)(e - p));
+    const char *quoted = quote_line(s, p, e);
     if (colon) {
         ft_faults_add(s->faults, FT_SEV_ERROR, at(s, colon), NULL, NULL, "':' between a key and its value: %s", quoted);
         ft_fault_fix(s->faults, "write '=' for ':'");
@@ -235,8 +245,7 @@ static bool take_entry(struct scan *s, char *p, char *e)
 {
     struct ft_ini *ini = s->ini;
     if (!s->in_section) {
-        ft_faults_add(s->faults, FT_SEV_ERROR, at(s, p), NULL, NULL, "text before the first [section]: %s",
-                      ft_quote(ini->arena, p, (size_t)(e - p)));
+        ft_faults_add(s->faults, FT_SEV_ERROR, at(s, p), NULL, NULL, "text before the first [section]: %s", quote_line(s, p, e));
         s->in_section = s->skipping = true;
     }
     if (s->skipping) return false;
@@ -367,6 +376,40 @@ static const char *section_end(const char *w)
     return NULL;
 }
 
+/* An assignment as it may be shown: its value may be a secret. */
+static const char *without_value(struct ft_arena *a, const char *w, const char *end)
+{
+    const char *eq = memchr(w, '=', (size_t)(end - w));
+    return eq ? ft_arena_printf(a, "%.*s=…", (int)(eq - w), w) : w;
+}
+
+/* What --set takes could stand in a file: the resolved job is one. The value is not shown. */
+static bool fits_a_file(const struct ft_ini *ini, const char *section, const char *key, const char *value, struct ft_faults *faults)
+{
+    static const struct ft_source here = {"--set", 0, 0};
+    const bool env = ft_ini_is_env(section);
+    const char *name = ft_arena_printf(ini->arena, "%s.%s", section, key);
+    name = ft_quote(ini->arena, name, strlen(name));
+    if (strchr(";#[", *key)) {
+        ft_faults_add(faults, FT_SEV_ERROR, here, section, key, "the key of %s begins with '%c', which in a file begins a %s", name,
+                      *key, *key == '[' ? "section" : "comment");
+        if (env) ft_fault_fix(faults, "no program reads such a variable; likely: '%s.%s=…'", section, key + strspn(key, ";#["));
+        return false;
+    }
+    if (ft_utf8_valid(section, strlen(section)) != strlen(section) || ft_utf8_valid(key, strlen(key)) != strlen(key)) {
+        ft_faults_add(faults, FT_SEV_ERROR, here, NULL, NULL, "%s holds a byte that is not UTF-8", name);
+        return false;
+    }
+    const bool lines = value[strcspn(value, "\n\r")] != '\0', comment = !env && (strstr(value, " ;") || strstr(value, "\t;"));
+    if (lines)
+        ft_faults_add(faults, FT_SEV_ERROR, here, section, key, "the value of %s has several lines; a file has one for it", name);
+    else if (comment)
+        ft_faults_add(faults, FT_SEV_ERROR, here, section, key,
+                      "the value of %s holds blank + ';', which in a file begins a comment", name);
+    if (lines && env) ft_fault_fix(faults, "export %s and say --set '%s.%s=${%s}'", key, section, key, key);
+    return !lines && !comment;
+}
+
 void ft_ini_set(struct ft_ini *ini, const char *assignment, struct ft_faults *faults)
 {
     static const struct ft_source here = {"--set", 0, 0};
@@ -377,21 +420,16 @@ void ft_ini_set(struct ft_ini *ini, const char *assignment, struct ft_faults *fa
     char *section = skip_blanks(w, end), *key = dot ? skip_blanks(dot + 1, end) : end;
     char *section_stop = dot ? trim_end(section, dot) : section, *key_stop = eq ? trim_end(key, eq) : key;
     if (!eq || section >= section_stop || key >= key_stop) {
-        ft_faults_add(faults, FT_SEV_ERROR, here, NULL, NULL, "%s is not SECTION.KEY=VALUE", ft_quote(ini->arena, w, strlen(w)));
+        const char *shown = without_value(ini->arena, w, end);
+        ft_faults_add(faults, FT_SEV_ERROR, here, NULL, NULL, "%s is not SECTION.KEY=VALUE",
+                      ft_quote(ini->arena, shown, strlen(shown)));
         return;
     }
     *section_stop = *key_stop = '\0';
     char *value = skip_blanks(eq + 1, end);
     end = trim_end(value, end);
     *end = '\0';
-    size_t bad = strcspn(value, "\n\r");
-    bool comment = strchr(";#[", *key) || (!ft_ini_is_env(section) && (strstr(value, " ;") || strstr(value, "\t;")));
-    if (value[bad] || comment || ft_utf8_valid(w, (size_t)(value - w)) != (size_t)(value - w)) {
-        ft_faults_add(faults, FT_SEV_ERROR, here, section, key, "%s cannot stand on one line of a file",
-                      ft_quote(ini->arena, assignment, strlen(assignment)));
-        if (ft_ini_is_env(section)) ft_fault_fix(faults, "export %s and say --set '%s.%s=${%s}'", key, section, key, key);
-        return;
-    }
+    if (!fits_a_file(ini, section, key, value, faults)) return;
     ini->v = room(ini->arena, ini->v, ini->n, &ini->cap, sizeof *ini->v);
     ini->v[ini->n++] = (struct ft_ini_entry){.section = section,
                                              .key = key,

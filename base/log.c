@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/str.h"
 
 /* The project's only mutable global. Set at the start of main, before threads. */
 static struct ft_log_sink g_sink = {.fd = 2, .level = FT_LOG_WARN, .json = false, .prog = "ftlaunch", .also_fd = -1};
@@ -34,6 +35,22 @@ static size_t json_string(char *out, size_t cap, const char *s)
     return n;
 }
 
+/* Lines of a log are read on terminals too. What does not fit any more is cut. */
+static void make_visible(char *text, size_t cap)
+{
+    char out[3000], one[8];
+    size_t n = 0;
+    for (size_t at = 0, len = strlen(text); at < len;) {
+        at += ft_visible_next(text + at, len - at, one);
+        const size_t k = strlen(one);
+        if (n + k >= cap || n + k >= sizeof out) break;
+        memcpy(out + n, one, k);
+        n += k;
+    }
+    memcpy(text, out, n);
+    text[n] = 0;
+}
+
 static void emit(int fd, const char *line, size_t n)
 {
     while (n) {
@@ -54,6 +71,7 @@ void ft_log(enum ft_level level, const char *tag, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    if (!s.json) make_visible(text, sizeof text);
     ft_wall_iso(ft_wall_ns(), when);
     if (main_wants) {
         int n;

@@ -72,6 +72,42 @@ const char *ft_buf_str(const struct ft_buf *b) { return b->data ? b->data : ""; 
 /* The decimal point is a dot whatever the program's locale says. */
 static locale_t c_locale(void) { return newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 
+bool ft_is_secret_name(const char *name)
+{
+    static const char *const words[] = {"TOKEN", "KEY", "SECRET", "PASS", "CRED"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasestr(name, words[i])) return true;
+    return false;
+}
+
+size_t ft_visible_next(const char *p, size_t n, char out[8])
+{
+    const unsigned char c = (unsigned char)p[0];
+    const size_t valid = c >= 0x80 ? ft_utf8_valid(p, n < 4 ? n : 4) : 0;
+    uint32_t cp = 0;
+    const size_t k = valid ? (size_t)ft_utf8_decode(p, n, &cp) : 1;
+    const bool plain = valid ? cp >= 0xA0 : (c >= 0x20 && c < 0x7F) || c == '\t';
+    if (plain) {
+        memcpy(out, p, k);
+        out[k] = 0;
+        return k;
+    }
+    snprintf(out, 8, "\\x%02X", c);
+    return 1;
+}
+
+void ft_buf_add_visible(struct ft_buf *b, const char *p, size_t n, const char *also)
+{
+    char one[8];
+    for (size_t i = 0; i < n;) {
+        if (p[i] && strchr(also, p[i])) ft_buf_addc(b, p[i++]);
+        else {
+            i += ft_visible_next(p + i, n - i, one);
+            ft_buf_adds(b, one);
+        }
+    }
+}
+
 void ft_buf_add_real(struct ft_buf *b, double x)
 {
     if (isnan(x)) {

@@ -22,6 +22,11 @@ void ft_buf_vaddf(struct ft_buf *b, const char *fmt, va_list ap) __attribute__((
 void ft_buf_clear(struct ft_buf *b);            /* n = 0, memory kept */
 void ft_buf_drop(struct ft_buf *b, size_t n);   /* removes n bytes at the front */
 const char *ft_buf_str(const struct ft_buf *b); /* "" when empty */
+/* What stands for the front of p[0..n), n > 0, on a terminal: tab and printable UTF-8 themselves, any other byte (newline and C1
+ * controls too) as \xHH. Returns how many bytes of p that was; out is NUL terminated. */
+size_t ft_visible_next(const char *p, size_t n, char out[8]);
+/* Appends text that came from outside so that a terminal obeys nothing in it; newlines pass when also is "\n", not when it is "". */
+void ft_buf_add_visible(struct ft_buf *b, const char *p, size_t n, const char *also);
 /* Appends x in the shortest form that reads back to the same double ("1e-05", "0.1", "2"); NaN/Inf as nan, inf, -inf. */
 void ft_buf_add_real(struct ft_buf *b, double x);
 
@@ -34,6 +39,8 @@ bool ft_str_eq(const char *a, const char *b); /* NULL equals NULL only */
 bool ft_str_starts(const char *s, const char *prefix);
 bool ft_str_ends(const char *s, const char *suffix);
 bool ft_str_case_eq(const char *a, const char *b); /* ASCII */
+/* Does the name of a variable say that its value is a secret: TOKEN KEY SECRET PASS CRED in it, in any case? */
+bool ft_is_secret_name(const char *name);
 
 /* Length of valid UTF-8 at the front of s[0..n): n when all is valid. No overlong forms, no surrogates, <= U+10FFFF. */
 size_t ft_utf8_valid(const char *s, size_t n);

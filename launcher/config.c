@@ -25,9 +25,7 @@ const char *ft_source_text(struct ft_source at, struct ft_arena *arena)
 
 bool ft_config_is_secret(const struct ft_launcher_config *c, const char *name)
 {
-    static const char *const words[] = {"TOKEN", "KEY", "SECRET", "PASS", "CRED"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcasestr(name, words[i])) return true;
+    if (ft_is_secret_name(name)) return true;
     for (size_t i = 0; i < c->launch.secrets.n; i++)
         if (!strcmp(c->launch.secrets.v[i], name)) return true;
     return false;

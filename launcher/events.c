@@ -12,7 +12,8 @@
 enum ft_code ft_events_open(struct ft_events *e, const char *path, int attempt, struct ft_err *err)
 {
     *e = (struct ft_events){.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600), .attempt = attempt};
-    if (e->fd < 0) return ft_fail(err, FT_IO, "cannot write '%s': %s", path, strerror(errno));
+    char why[200];
+    if (e->fd < 0) return ft_fail(err, FT_IO, "cannot write '%s': %s", path, ft_errno_text(errno, why));
     if (flock(e->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) { /* a file system without locks is no reason to stop */
         ft_close(&e->fd);
         return ft_fail(err, FT_USAGE, "the run of '%s' lives: another launcher holds it", path);

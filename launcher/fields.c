@@ -1,6 +1,9 @@
 /* Field tables of the launcher's sections. Names and defaults: docs, "The INI files". [nodes] and [env] have free keys: nodes.c,
  * env.c. What this build lacks is refused by its name from the same rows. */
+#include <arpa/inet.h>
+#include <net/if.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "launcher/config.h"
@@ -49,6 +52,29 @@ static bool no_option(const char *value, struct ft_buf *why)
 {
     if (value[0] != '-' && !strpbrk(value, " \t")) return no_control(value, why);
     ft_buf_addf(why, "'%s' begins with '-' or holds a blank", value);
+    return false;
+}
+
+/* A name as the kernel allows it, or a network. */
+static bool interface(const char *value, struct ft_buf *why)
+{
+    unsigned char bytes[16];
+    char text[64];
+    const char *slash = strchr(value, '/');
+    int64_t bits;
+    if (!slash) {
+        if (inet_pton(AF_INET, value, bytes) == 1) ft_buf_addf(why, "%s is an address; write %s/32 for its network", value, value);
+        else if (inet_pton(AF_INET6, value, bytes) == 1)
+            ft_buf_addf(why, "%s is an address; write %s/128 for its network", value, value);
+        else if (strlen(value) >= IF_NAMESIZE)
+            ft_buf_addf(why, "'%s' is longer than the name of an interface (%d bytes)", value, IF_NAMESIZE - 1);
+        else return no_option(value, why);
+        return false;
+    }
+    snprintf(text, sizeof text, "%.*s", (int)(slash - value), value);
+    const bool v4 = inet_pton(AF_INET, text, bytes) == 1, v6 = !v4 && inet_pton(AF_INET6, text, bytes) == 1;
+    if ((size_t)(slash - value) < sizeof text && (v4 || v6) && ft_parse_i64(slash + 1, 0, v4 ? 32 : 128, &bits)) return true;
+    ft_buf_addf(why, "'%s' is neither the name of an interface nor a network such as 10.1.0.0/16 or fd00::/8", value);
     return false;
 }
 
@@ -105,7 +131,7 @@ static const struct ft_field cluster[] = {
      .type = FT_F_TEXT,
      .def = "auto",
      AT(interface),
-     .check = no_option,
+     .check = interface,
      .help = "network interface or CIDR for meeting; also sets NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME when given"},
     {.name = "hostfile", .type = FT_F_PATH, AT(hostfile), .help = "a host list of another tool ('-': standard input)"},
     {.name = "slots",
@@ -349,7 +375,7 @@ static const struct ft_field launch[] = {
      .values = children,
      .def = "end",
      AT(children),
-     .help = "processes that a rank leaves behind"},
+     .help = "processes that a rank leaves behind: ended, or kept and listed (what they write later goes to the rank's file)"},
     {.name = "end",
      .type = FT_F_ENUM,
      .values = ends,

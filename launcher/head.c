@@ -139,7 +139,8 @@ static enum ft_code take_signals(struct ft_head *h, struct ft_err *err)
     signal(SIGTTOU, SIG_IGN);
     sigprocmask(SIG_BLOCK, &set, NULL);
     h->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (h->signal_fd < 0) return ft_fail(err, FT_IO, "signalfd: %s", strerror(errno));
+    char why[200];
+    if (h->signal_fd < 0) return ft_fail(err, FT_IO, "signalfd: %s", ft_errno_text(errno, why));
     ft_watch_add(&h->loop, &h->signals, h->signal_fd, POLLIN, on_signal, h);
     return FT_OK;
 }

@@ -137,7 +137,8 @@ static void failure_block(struct ft_head *h, const struct ft_end_of *ends, const
     const struct ft_end_of *e = &ends[v->first];
     ft_buf_addf(b, "ftlaunch: error: rank %d on %s ", e->rank, h->nodes[e->node].name);
     add_how(h, e, b);
-    ft_buf_addf(b, " after %.1f s\n  where: pid %d, ", since_go(h, h->job.ranks[e->rank].ended_at), h->ranks[e->rank].pid);
+    ft_buf_addf(b, " after %.1f s\n  where: ", since_go(h, h->job.ranks[e->rank].ended_at));
+    if (h->ranks[e->rank].pid > 0) ft_buf_addf(b, "pid %d, ", h->ranks[e->rank].pid); /* one that was started */
     add_command(h, b);
     if (v->n_failures > 1) {
         ft_buf_addf(b, "; first of %d failures, ", v->n_failures);
@@ -177,7 +178,10 @@ void ft_head_show(struct ft_head *h, const struct ft_buf *b)
         ft_log(first ? FT_LOG_ERROR : FT_LOG_INFO, "run", "%.*s", (int)n, p);
         p += n + (p[n] == '\n');
     }
-    ft_console_add(&h->console, 2, b->data, b->n);
+    struct ft_buf seen = {0};
+    ft_buf_add_visible(&seen, ft_buf_str(b), b->n, "\n");
+    ft_console_add(&h->console, 2, seen.data, seen.n);
+    ft_buf_fini(&seen);
     int64_t until = ft_head_now() + FT_SEC;
     while (ft_console_waiting(&h->console) && ft_head_now() < until && ft_loop_once(&h->loop, until)) {}
 }

@@ -59,17 +59,9 @@ static bool is_forwarded(const struct ft_list *l, const char *name_value)
 static void send_env(struct ft_head *h, int node, struct ft_buf *b)
 {
     const struct ft_launcher_config *c = h->config;
-    const char *interface = c->cluster.interface; /* a network (CIDR) has another name on each node */
-    if (!interface || !strcmp(interface, "auto") || strchr(interface, '/')) interface = NULL;
     ft_buf_clear(b);
     for (char **e = environ; *e; e++)
         if (is_forwarded(&c->launch.forward, *e)) add_z(b, *e);
-    if (interface) { /* wins over what was forwarded. '=': this very name, not every name that begins so */
-        ft_buf_addf(b, "NCCL_SOCKET_IFNAME==%s", interface);
-        ft_buf_addc(b, 0);
-        ft_buf_addf(b, "GLOO_SOCKET_IFNAME=%s", interface);
-        ft_buf_addc(b, 0);
-    }
     send_part(h, node, FT_PART_FORWARD, FT_WIRE_NODE, b);
     ft_buf_clear(b);
     struct ft_arena *arena = ft_arena_create();
@@ -148,6 +140,9 @@ static void send_settings(struct ft_head *h, int node, struct ft_buf *b)
     add_z(b, h->config->launch.children == FT_CHILDREN_KEEP ? "children=keep" : "children=end");
     ft_buf_addf(b, "bind=%s", binds[h->config->launch.bind]);
     ft_buf_addc(b, 0);
+    ft_buf_addf(b, "interface=%s", h->config->cluster.interface); /* each node knows its own name for a network */
+    ft_buf_addc(b, 0);
+    if (h->mux.folder) add_z(b, "files=yes");
     stdin_setting(h->config, b);
     if (h->check) add_z(b, "check=yes");
     if (h->plan->is_fttrain && !h->ops->same_machine) add_z(b, "else_path=yes"); /* a node may have fttrain elsewhere */

@@ -46,6 +46,20 @@ static void refuse(struct ft_head *h, const char *text)
     ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NO_ADDRESS, .text = h->refused});
 }
 
+/* The same with the key that asked for it (NULL: none did) and where that stands. */
+static void refuse_key(struct ft_head *h, const char *text, const char *key, const char *fix)
+{
+    struct ft_buf b = {0};
+    ft_buf_addf(&b, "%.2000s", text);
+    if (key) {
+        const struct ft_source at = ft_config_at(h->config, "cluster", key);
+        ft_buf_addf(&b, "\n  where: %s%s[cluster] %s\n  fix:   %s", at.file ? ft_source_text(at, h->arena) : "",
+                    at.file ? ", " : "", key, fix);
+    }
+    refuse(h, b.data);
+    ft_buf_fini(&b);
+}
+
 static void ask_port(struct ft_head *h)
 {
     struct ft_buf seed = {0};
@@ -230,11 +244,15 @@ void ft_head_meet_result(struct ft_head *h, int node, const struct ft_msg *m)
     char *text = ft_xcalloc(m->f[3].n + 1, 1);
     memcpy(text, m->f[3].p ? m->f[3].p : "", m->f[3].n);
     if (!m->f[1].u) {
-        const bool port = h->meet->stage == MEET_PORT && h->config->cluster.master_port > 0;
-        char why[1024];
-        snprintf(why, sizeof why, "%.700s%s", text,
-                 port ? "\n  where: [cluster] master_port\n  fix:   set master_port = auto, or end what holds the port" : "");
-        refuse(h, why);
+        const bool listen = h->meet->stage == MEET_LISTEN || h->meet->stage == MEET_PORT;
+        const bool addr = listen && ft_str_starts(text, "master_addr = ");
+        const bool port = !addr && h->meet->stage == MEET_PORT && h->config->cluster.master_port > 0;
+        refuse_key(h, text,
+                   addr   ? "master_addr"
+                   : port ? "master_port"
+                          : NULL,
+                   addr ? "set master_addr = auto, or to an address of the first node"
+                        : "set master_port = auto, or end what holds the port");
     } else if (h->meet->stage == MEET_LISTEN) on_listen(h, text);
     else if (h->meet->stage == MEET_CONNECT) on_connect(h, node, text);
     else on_port(h, (int)m->f[2].u);

@@ -24,7 +24,9 @@ void ft_head_say(struct ft_head *h, enum ft_level level, const char *fmt, ...)
     if (level == FT_LOG_WARN && h->quiet) return;
     ft_head_clear_progress(h);
     struct ft_buf line = {0};
-    ft_buf_addf(&line, "ftlaunch: %s%s\n", level == FT_LOG_ERROR ? "error: " : "", text);
+    ft_buf_addf(&line, "ftlaunch: %s", level == FT_LOG_ERROR ? "error: " : "");
+    ft_buf_add_visible(&line, text, strlen(text), "");
+    ft_buf_addc(&line, '\n');
     ft_console_add(&h->console, 2, line.data, line.n);
     ft_buf_fini(&line);
 }

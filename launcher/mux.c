@@ -124,23 +124,13 @@ static size_t color_length(const char *p, size_t n)
 static void add_visible(struct ft_buf *q, const char *p, size_t n)
 {
     for (size_t i = 0; i < n;) {
-        unsigned char c = (unsigned char)p[i];
-        size_t color = color_length(p + i, n - i), utf8 = c >= 0x80 ? ft_utf8_valid(p + i, n - i < 4 ? n - i : 4) : 0;
-        if (color) {
-            ft_buf_add(q, p + i, color);
-            i += color;
-        } else if (c >= 0x80 && utf8) {
-            uint32_t cp;
-            size_t k = (size_t)ft_utf8_decode(p + i, n - i, &cp);
-            if (cp < 0xA0) /* C1 controls */
-                ft_buf_addf(q, "\\x%02X", c), k = 1;
-            else ft_buf_add(q, p + i, k);
-            i += k;
-        } else {
-            if ((c < 0x20 && c != '\t') || c == 0x7F || c >= 0x80) ft_buf_addf(q, "\\x%02X", c);
-            else ft_buf_addc(q, (char)c);
-            i++;
+        size_t color = color_length(p + i, n - i), plain = color;
+        if (color) ft_buf_add(q, p + i, color);
+        else {
+            while (i + plain < n && (!plain || !color_length(p + i + plain, n - i - plain))) plain++;
+            ft_buf_add_visible(q, p + i, plain, "");
         }
+        i += plain;
     }
 }
 

@@ -118,9 +118,14 @@ static bool take_attribute(struct nodes *x, enum attribute a, const char *value,
     case A_FROM: return take_plain(x, "from", value, at, &out->from);
     case A_IDENTITY: {
         struct ft_buf path = {0};
-        ft_expand_home(value, &path);
+        struct ft_err err;
+        const bool known = ft_expand_home(value, &path, &err) == FT_OK;
         const char *copy = ft_arena_strndup(x->p->arena, ft_buf_str(&path), path.n);
         ft_buf_fini(&path);
+        if (!known) {
+            bad(x, at, err.fix, err.text);
+            return false;
+        }
         return take_plain(x, "identity", copy, at, &out->identity);
     }
     case N_ATTRIBUTES: break;

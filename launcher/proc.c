@@ -199,7 +199,8 @@ enum ft_code ft_proc_start(const struct ft_proc_spec *s, struct ft_proc *out, st
     ft_close(&p[1]);
     if (pid < 0) {
         ft_close(&p[0]);
-        return ft_fail(err, FT_IO, "cannot start a process: %s", strerror(e));
+        char why[200];
+        return ft_fail(err, FT_IO, "cannot start a process: %s", ft_errno_text(e, why));
     }
     if (fcntl(p[0], F_SETFL, O_NONBLOCK) < 0) FT_BUG("F_SETFL on a pipe of ours: %s", strerror(errno));
     *out = (struct ft_proc){.pid = pid, .pidfd = pidfd, .exec_fd = p[0]};

@@ -39,11 +39,10 @@ static enum ft_code absolute(const char *path, struct ft_arena *arena, const cha
 enum ft_code ft_rundir_create(const char *parent, const char *name, struct ft_arena *arena, struct ft_rundir *out,
                               struct ft_err *err)
 {
-    struct ft_buf clean = {0}, expanded = {0};
-    ft_expand_home(parent, &expanded);
+    struct ft_buf clean = {0};
     const char *root = NULL;
-    enum ft_code c = ft_mkdirs(expanded.data, 0777, err);
-    if (!c) c = absolute(expanded.data, arena, &root, err);
+    enum ft_code c = ft_mkdirs(parent, 0777, err);
+    if (!c) c = absolute(parent, arena, &root, err);
     clean_name(name, &clean);
     for (int i = 0; !c; i++) {
         unsigned char r[2];
@@ -59,7 +58,6 @@ enum ft_code ft_rundir_create(const char *parent, const char *name, struct ft_ar
     if (!c && mkdir(ft_rundir_file(out, "ranks", arena), 0700) < 0)
         c = ft_fail(err, FT_IO, "cannot make '%s/ranks': %s", out->path, strerror(errno));
     ft_buf_fini(&clean);
-    ft_buf_fini(&expanded);
     return c;
 }
 
@@ -74,7 +72,8 @@ enum ft_code ft_rundir_write(const struct ft_rundir *d, const char *name, const 
     ft_buf_addf(&path, "%s/%s", d->path, name);
     int fd = open(path.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     enum ft_code c = FT_OK;
-    if (fd < 0) c = ft_fail(err, FT_IO, "cannot write '%s': %s", path.data, strerror(errno));
+    char why[200];
+    if (fd < 0) c = ft_fail(err, FT_IO, "cannot write '%s': %s", path.data, ft_errno_text(errno, why));
     else {
         c = ft_write_all(fd, ft_buf_str(text), text->n, err);
         if (c) ft_wrap(err, "writing '%s'", path.data);

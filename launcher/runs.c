@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -115,31 +116,48 @@ void ft_run_info_read(const struct ft_rundir *dir, struct ft_arena *arena, struc
     } else if (out->ended) out->state = out->status == 0 ? "done" : "failed";
 }
 
-/* By the time in the name, then by the whole name. */
-static int by_time(const void *a, const void *b)
+/* A run and when it began: the second in its name, and inside that second what its first event says. */
+struct begun {
+    const char *name, *t;
+};
+
+static int by_start(const void *a, const void *b)
 {
-    enum { STAMP = 20 }; /* "YYYYMMDD-HHMMSS-xxxx" */
-    const char *x, *y;
-    memcpy(&x, a, sizeof x);
-    memcpy(&y, b, sizeof y);
-    int c = strcmp(x + strlen(x) - STAMP, y + strlen(y) - STAMP);
-    return c ? c : strcmp(x, y);
+    enum { STAMP = 20 }; /* "YYYYMMDD-HHMMSS-xxxx", whose end is random */
+    const struct begun *x = a, *y = b;
+    int c = strncmp(x->name + strlen(x->name) - STAMP, y->name + strlen(y->name) - STAMP, STAMP - 5);
+    if (!c && x->t && y->t) c = strcmp(x->t, y->t);
+    else if (!c) c = (x->t != NULL) - (y->t != NULL);
+    return c ? c : strcmp(x->name, y->name);
+}
+
+/* Time of the first event, "2026-11-30T17:41:00.123Z"; NULL: none. */
+static const char *first_time(const char *parent, const char *name, struct ft_arena *arena)
+{
+    char line[512];
+    FILE *f = fopen(ft_arena_printf(arena, "%s/%s/events.jsonl", parent, name), "re");
+    static const char head[] = "{\"t\":\"";
+    const char *t = NULL;
+    if (f && fgets(line, sizeof line, f) && ft_str_starts(line, head))
+        t = ft_arena_strndup(arena, line + sizeof head - 1, strcspn(line + sizeof head - 1, "\""));
+    if (f) fclose(f);
+    return t;
 }
 
 size_t ft_runs_list(const char *parent, struct ft_arena *arena, const char ***names)
 {
     size_t n = 0, cap = 0;
-    const char **v = NULL;
+    struct begun *v = NULL;
     DIR *d = opendir(parent);
     for (struct dirent *e; d && (e = readdir(d));) {
         if (!ft_rundir_is_run(e->d_name)) continue;
         ft_grow(&v, &cap, n + 1, sizeof *v);
-        v[n++] = ft_arena_strdup(arena, e->d_name);
+        v[n++] = (struct begun){ft_arena_strdup(arena, e->d_name), first_time(parent, e->d_name, arena)};
     }
     if (d) closedir(d);
-    if (n) qsort(v, n, sizeof *v, by_time);
+    if (n) qsort(v, n, sizeof *v, by_start);
     *names = ft_arena_array(arena, n + 1, sizeof **names);
-    if (n) memcpy(*names, v, n * sizeof *v);
+    for (size_t i = 0; i < n; i++) (*names)[i] = v[i].name;
     free(v);
     return n;
 }

@@ -108,7 +108,7 @@ static enum ft_code fill(struct maker *m, const struct ft_ssh_query *q, const ch
     const char *one = NULL;
     if (identity) {
         struct ft_buf b = {0};
-        ft_expand_home(identity, &b);
+        (void)ft_expand_home(identity, &b, NULL); /* nodes.c has refused what has no home */
         one = ft_arena_strdup(a, ft_buf_str(&b));
         ft_buf_fini(&b);
     }

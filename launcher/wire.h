@@ -86,7 +86,7 @@ enum ft_probe { FT_PROBE_PORT = 1, FT_PROBE_LISTEN, FT_PROBE_CONNECT, FT_PROBE_A
 /* Pieces of a JOB. Lists are NUL-terminated strings one after another. END is the last one. */
 enum ft_job_part {
     FT_PART_SETTINGS =
-        1,           /* NAME=VALUE…: job (number), slots, first_rank, children (end|keep), stdin (-, all or a rank), bind, check
+        1, /* NAME=VALUE…: job (number), slots, first_rank, children (end|keep), stdin (-, all or a rank), bind, interface, files, check
                              (yes: nothing is swept or made). Begins a JOB: parts that came before are forgotten */
     FT_PART_WORKDIR, /* the path */
     FT_PART_ARGV,

@@ -215,6 +215,7 @@ void ft_agent_check_gone(struct ft_agent *a)
     if (a->job.keep_children && !a->head_gone && !a->killing) ft_ending_list_kept(a);
     else if (!ft_ending_nothing_left(a)) return;
     if (a->mode != FT_AGENT_STOPPING || !drain_pipes(a)) return;
+    if (a->job.keep_children && !a->head_gone && !a->killing) ft_agent_drain_kept(a);
     struct ft_msg m = ft_msg_make(FT_MSG_GONE, FT_WIRE_NODE);
     ft_msg_u(&m, 0, a->n_killed);
     bool leave = a->head_gone || a->keeper_gone;
@@ -345,6 +346,8 @@ static void take_settings(struct ft_agent *a, const struct ft_msg *m)
     a->job.keep_children = strcmp(setting(m, "children"), "keep") == 0;
     snprintf(a->job.in, sizeof a->job.in, "%s", setting(m, "stdin"));
     snprintf(a->job.bind, sizeof a->job.bind, "%.15s", setting(m, "bind"));
+    snprintf(a->job.interface, sizeof a->job.interface, "%.63s", setting(m, "interface"));
+    a->job.files = strcmp(setting(m, "files"), "yes") == 0;
     a->job.else_path = strcmp(setting(m, "else_path"), "yes") == 0;
     snprintf(a->socket, sizeof a->socket, "%s", setting(m, "socket"));
     ft_ranks_create(a);
@@ -580,6 +583,7 @@ int ft_agent_main(int keeper_fd)
     ft_agent_flush(&a);
     new_attempt(&a);
     ft_buf_fini(&a.oom_pids);
+    free(a.drains);
     ft_wire_fini(&a.wire);
     ft_loop_fini(&a.loop);
     tell_keeper(&a, 'D', "", -1);

@@ -84,10 +84,12 @@ enum ft_agent_mode { FT_AGENT_IDLE, FT_AGENT_RUNNING, FT_AGENT_STOPPING, FT_AGEN
 struct ft_job_parts {
     int n_slots, first_rank;
     bool keep_children;
-    char bind[16];  /* none core numa gpu auto */
-    char in[64];    /* "-", "all" or a rank */
-    bool else_path; /* a program that is not there is looked for on PATH by its last name */
-    bool check;     /* ftlaunch check: nothing is swept, no folder is made, nothing is started */
+    char bind[16];      /* none core numa gpu auto */
+    char interface[64]; /* auto, a name or a CIDR */
+    bool files;         /* output of ranks goes to files of the run folder */
+    char in[64];        /* "-", "all" or a rank */
+    bool else_path;     /* a program that is not there is looked for on PATH by its last name */
+    bool check;         /* ftlaunch check: nothing is swept, no folder is made, nothing is started */
     uint32_t number;
     struct ft_buf workdir, argv, forward, env;
     struct ft_buf run_dir, job_file; /* empty: the head's folder is ours */
@@ -120,6 +122,8 @@ struct ft_agent {
     struct ft_stacks *stacks; /* NULL: none are being collected */
     char socket[256];         /* the head's control socket: removed when the head dies without doing it; empty: none */
     struct ft_buf oom_pids;   /* that the kernel said it killed */
+    pid_t *drains;            /* processes of ours that read for kept children of earlier attempts */
+    size_t n_drains;
 };
 
 /* agent.c: frames and modes */
@@ -157,6 +161,10 @@ void ft_ending_kill(struct ft_agent *a);
 void ft_ending_leftovers(struct ft_agent *a, int64_t now);
 bool ft_ending_nothing_left(struct ft_agent *a);
 void ft_ending_list_kept(struct ft_agent *a);
+
+/* drain.c: children = keep */
+void ft_agent_drain_kept(struct ft_agent *a); /* hands the pipes that are still open to a process that outlives the agent */
+bool ft_agent_is_drain(const struct ft_agent *a, pid_t pid);
 
 /* folder.c */
 bool ft_agent_make_folder(struct ft_agent *a, struct ft_buf *why); /* false: why not */

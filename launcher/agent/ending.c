@@ -200,7 +200,7 @@ void ft_ending_list_kept(struct ft_agent *a)
     struct ft_process *rows;
     size_t n = ft_processes_all(&rows, getpid());
     for (size_t i = 0; i < n; i++) {
-        if (!rows[i].ours || rows[i].state == 'Z') continue;
+        if (!rows[i].ours || rows[i].state == 'Z' || ft_agent_is_drain(a, rows[i].pid)) continue;
         char command[256];
         ft_process_command(rows[i].pid, command, sizeof command);
         struct ft_msg m = ft_msg_make(FT_MSG_LEFT, FT_WIRE_NODE);

@@ -2,10 +2,7 @@
  * within the time the head gives; nothing is accepted or said without the head's nonce. */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fnmatch.h>
 #include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +14,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "launcher/agent/agent.h"
+#include "launcher/agent/netif.h"
 
 enum { MAX_ADDRESSES = 32, MAX_GUESTS = 4096, NONCE = 64, HALF = NONCE / 2 };
 
@@ -140,44 +138,6 @@ static void on_listener(void *self, short revents)
     }
 }
 
-static bool in_network(const struct sockaddr *sa, const char *cidr)
-{
-    char text[80];
-    unsigned char want[16];
-    const char *slash = strchr(cidr, '/');
-    int64_t bits;
-    const bool v4 = sa->sa_family == AF_INET;
-    if (!slash || (size_t)(slash - cidr) >= sizeof text || !ft_parse_i64(slash + 1, 0, v4 ? 32 : 128, &bits)) return false;
-    snprintf(text, sizeof text, "%.*s", (int)(slash - cidr), cidr);
-    if (inet_pton(sa->sa_family, text, want) != 1) return false;
-    const void *have = v4 ? (const void *)&((const struct sockaddr_in *)(const void *)sa)->sin_addr
-                          : (const void *)&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr;
-    const unsigned char *h = have;
-    for (int i = 0; i < bits; i++)
-        if ((h[i / 8] ^ want[i / 8]) & (0x80 >> i % 8)) return false;
-    return true;
-}
-
-/* Addresses that a cluster may use: up, not loopback, not link-local, no bridge of containers unless it was asked for. */
-static bool is_usable(const struct ifaddrs *i, const char *interface)
-{
-    static const char *const inner[] = {"docker*", "br-*", "veth*", "virbr*", "cni*", "cali*", "flannel*"};
-    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP)) return false;
-    if (i->ifa_addr->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)(const void *)i->ifa_addr;
-        if (IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr)) return false;
-    } else if (i->ifa_addr->sa_family == AF_INET) {
-        const struct sockaddr_in *a = (const struct sockaddr_in *)(const void *)i->ifa_addr;
-        if ((ntohl(a->sin_addr.s_addr) >> 16) == 0xA9FE) return false;
-    } else return false;
-    if (strcmp(interface, "auto") != 0)
-        return strchr(interface, '/') ? in_network(i->ifa_addr, interface) : strcmp(i->ifa_name, interface) == 0;
-    if (i->ifa_flags & IFF_LOOPBACK) return false;
-    for (size_t k = 0; k < sizeof inner / sizeof *inner; k++)
-        if (fnmatch(inner[k], i->ifa_name, 0) == 0) return false;
-    return true;
-}
-
 /* Listens on one address (that address only); a line for the head. */
 static bool listen_on(struct ft_meeting *m, const struct sockaddr *sa, const char *text, const char *interface, struct ft_buf *out)
 {
@@ -214,14 +174,12 @@ static void listen_all(struct ft_meeting *m, const char *interface, const char *
     if (getifaddrs(&list)) return;
     for (int pass = 0; pass < 3; pass++) /* the login's address, then IPv4, then IPv6 */
         for (struct ifaddrs *i = list; i && m->n < MAX_ADDRESSES; i = i->ifa_next) {
-            if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6)) continue;
+            ft_netif_address(i, text);
+            if (!text[0]) continue;
             const bool v4 = i->ifa_addr->sa_family == AF_INET;
-            if (getnameinfo(i->ifa_addr, v4 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6), text, sizeof text, NULL, 0,
-                            NI_NUMERICHOST))
-                continue;
             const bool first = strcmp(text, login) == 0;
             if (pass != (first ? 0 : v4 ? 1 : 2)) continue;
-            if (*only ? strcmp(text, only) != 0 : !is_usable(i, interface)) continue;
+            if (*only ? strcmp(text, only) != 0 : !ft_netif_is_usable(i, interface)) continue;
             (void)listen_on(m, i->ifa_addr, text, i->ifa_name, out);
         }
     freeifaddrs(list);
@@ -249,10 +207,12 @@ void ft_agent_probe_listen(struct ft_agent *a, uint32_t id, int64_t limit_ms, ch
     listen_all(m, interface, only, &out);
     if (!m->n) {
         ft_buf_clear(&out);
-        if (*only) ft_buf_addf(&out, "master_addr %s is no address of %s", only, a->node);
-        else if (strcmp(interface, "auto") != 0)
-            ft_buf_addf(&out, "%s has no address that fits interface = %s", a->node, interface);
-        else
+        char name[IF_NAMESIZE];
+        if (*only && !ft_netif_has_address(only, a->node, &out)) errno = 0;
+        else if (*only) ft_buf_addf(&out, "nothing can listen on master_addr = %s of %s", only, a->node);
+        else if (strcmp(interface, "auto") != 0 && ft_netif_find(interface, a->node, name, &out))
+            ft_buf_addf(&out, "nothing can listen on interface %s of %s", name, a->node);
+        else if (!out.n)
             ft_buf_addf(&out,
                         "%s has no address but loopback, link-local and those of containers; name one with [cluster] interface",
                         a->node);

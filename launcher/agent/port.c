@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "launcher/agent/agent.h"
+#include "launcher/agent/netif.h"
 
 static int lease(unsigned port)
 {
@@ -141,7 +142,8 @@ void ft_agent_probe_port(struct ft_agent *a, uint32_t id, const char *addr, unsi
     ft_close(&a->port_fd);
     struct ft_buf text = {0};
     unsigned port = 0;
-    if (!wished) {
+    if (!ft_netif_has_address(addr, a->node, &text)) port = 0;
+    else if (!wished) {
         port = search(a, addr, start);
         if (!port) ft_buf_addf(&text, "no free port on %s", addr);
     } else {

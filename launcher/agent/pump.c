@@ -131,8 +131,9 @@ void ft_pump_read(struct ft_pump *p, bool all)
             ft_pump_close(p);
             return;
         }
-        if (p->stream == 3) take_progress(p->slot, bytes, (size_t)n);
-        else send_out(p, bytes, (size_t)n);
+        const bool over = p->slot->state == FT_SLOT_ENDED; /* what it left behind makes no progress of the rank */
+        if (p->stream == 3 && !over) take_progress(p->slot, bytes, (size_t)n);
+        else if (p->stream != 3) send_out(p, bytes, (size_t)n);
         if (p->slot->state < FT_SLOT_DEAD) continue;
         p->since_death += (size_t)n; /* a grandchild may write for ever: what the rank left in the pipe is in by now */
         if (p->since_death >= p->capacity) p->dry = true;

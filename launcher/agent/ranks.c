@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "launcher/agent/agent.h"
+#include "launcher/agent/netif.h"
 
 enum { OUT_PIPE_BYTES = 256 * 1024 };
 
@@ -87,6 +89,36 @@ static bool bind_ranks(struct ft_agent *a, char *const *env, struct ft_buf *why)
     return ok;
 }
 
+/* [cluster] interface: it must be here; NCCL and GLOO are told this node's own name for it (over what was forwarded). */
+static bool name_interface(struct ft_agent *a, struct ft_buf *why)
+{
+    char name[IF_NAMESIZE];
+    if (!a->job.interface[0] || strcmp(a->job.interface, "auto") == 0) return true;
+    if (!ft_netif_find(a->job.interface, "this node", name, why)) {
+        ft_buf_adds(why, ": name one of these in [cluster] interface, or set it to auto");
+        return false;
+    }
+    ft_buf_addf(&a->job.forward, "NCCL_SOCKET_IFNAME==%s", name); /* '=': this very name, not every name that begins so */
+    ft_buf_addc(&a->job.forward, 0);
+    ft_buf_addf(&a->job.forward, "GLOO_SOCKET_IFNAME=%s", name);
+    ft_buf_addc(&a->job.forward, 0);
+    return true;
+}
+
+/* Every rank takes descriptors of ours; better no rank than some. */
+static bool has_descriptors(const struct ft_agent *a, struct ft_buf *why)
+{
+    enum { EACH = 6, OWN = 24 }; /* three pipes, stdin, pidfd, cgroup · our own, and those that a start needs for an instant */
+    struct rlimit lim;
+    const unsigned long long need = OWN + EACH * (unsigned long long)a->n_slots;
+    if (getrlimit(RLIMIT_NOFILE, &lim) < 0 || lim.rlim_cur >= need) return true;
+    ft_buf_addf(
+        why,
+        "only %llu files may be open here, %d rank%s need about %llu: raise the hard limit (ulimit -Hn, limits.conf, LimitNOFILE=)",
+        (unsigned long long)lim.rlim_cur, a->n_slots, a->n_slots == 1 ? "" : "s", need);
+    return false;
+}
+
 int ft_ranks_ready(struct ft_agent *a, struct ft_buf *why)
 {
     if (!a->job.argv.n || a->n_slots < 1) {
@@ -98,6 +130,7 @@ int ft_ranks_ready(struct ft_agent *a, struct ft_buf *why)
                     access(ft_ranks_workdir(a), F_OK) < 0 ? strerror(errno) : "Not a directory");
         return 2;
     }
+    if (!name_interface(a, why) || !has_descriptors(a, why)) return 2;
     if (!a->job.check && !ft_agent_make_folder(a, why)) return 2;
     ft_agent_else_path(a);
     char **env = ft_environ_make(&a->job.forward, &a->slots[0].rank_env, &a->job.env, NULL);
@@ -394,7 +427,7 @@ static void send_exit(struct ft_agent *a, struct ft_slot *s)
     ft_buf_fini(&s->last);
     s->state = FT_SLOT_ENDED;
     ft_slot_close_input(s);
-    ft_pump_close(&s->pump[2]);
+    if (!a->job.keep_children) ft_pump_close(&s->pump[2]); /* else what stays may write to it: drain.c */
 }
 
 /* The dead rank whose end has not been sent and which died first after `done`. */

@@ -62,7 +62,7 @@ static const char *path_of_ranks(const struct ft_cmd *c, const struct ft_plan *p
 static const char *why_no_run_folder(const char *folder)
 {
     struct ft_buf at = {0};
-    ft_expand_home(folder, &at);
+    ft_buf_adds(&at, folder);
     while (at.n > 1 && access(at.data, F_OK) < 0 && errno == ENOENT) {
         const char *slash = strrchr(at.data, '/');
         if (!slash) {

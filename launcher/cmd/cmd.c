@@ -17,16 +17,6 @@ void ft_cmd_begin(struct ft_cmd *c, const struct ft_command *self, int argc, cha
     c->color = getenv("NO_COLOR") && *getenv("NO_COLOR") ? FT_COLOR_NEVER : FT_COLOR_AUTO;
 }
 
-/* Bytes that would act on a terminal are shown, not sent; UTF-8, newline and tab pass. */
-static void add_visible(const char *text, size_t n, struct ft_buf *out)
-{
-    for (size_t i = 0; i < n; i++) {
-        unsigned char b = (unsigned char)text[i];
-        if ((b < 0x20 && b != '\n' && b != '\t') || b == 0x7f) ft_buf_addf(out, "\\x%02X", b);
-        else ft_buf_addc(out, text[i]);
-    }
-}
-
 void ft_cmd_say(const struct ft_cmd *c, const char *text)
 {
     static const struct {
@@ -43,7 +33,7 @@ void ft_cmd_say(const struct ft_cmd *c, const char *text)
             line += head;
             n -= head;
         }
-        add_visible(line, n, &out);
+        ft_buf_add_visible(&out, line, n, "");
         line += n;
         if (*line) ft_buf_addc(&out, *line++);
     }
@@ -162,6 +152,25 @@ bool ft_cmd_read_job(struct ft_cmd *c)
         c->status = 2;
     }
     return ok;
+}
+
+int ft_cmd_print_page(const struct ft_command *self, int argc, char **argv,
+                      bool (*write)(struct ft_cmd *c, const char *word, struct ft_buf *out))
+{
+    struct ft_cmd c;
+    const char *value;
+    struct ft_buf out = {0};
+    ft_cmd_begin(&c, self, argc, argv);
+    while (ft_cmd_next(&c, &value) > 0) {}
+    if (c.done) return ft_cmd_end(&c);
+    if (c.n_words != 1 || !write(&c, c.words[0], &out)) {
+        struct ft_err err;
+        ft_fail(&err, FT_USAGE, "%s takes one word: %s", self->name, self->usage);
+        ft_cmd_fail(&c, &err);
+    }
+    fwrite(ft_buf_str(&out), 1, out.n, stdout);
+    ft_buf_fini(&out);
+    return ft_cmd_end(&c);
 }
 
 int ft_cmd_end(struct ft_cmd *c)

@@ -92,6 +92,9 @@ void ft_cmd_fail(struct ft_cmd *c, const struct ft_err *err);
  * \xHH. */
 void ft_cmd_say(const struct ft_cmd *c, const char *text);
 void ft_cmd_print_faults(struct ft_cmd *c); /* sorted; notes and warnings not with -q */
+/* Main of a command that prints one text, chosen by one word of its usage; write: false when there is no such text. */
+int ft_cmd_print_page(const struct ft_command *self, int argc, char **argv,
+                      bool (*write)(struct ft_cmd *c, const char *word, struct ft_buf *out));
 /* Frees everything, flushes stdout (125 when that fails); returns the status. */
 int ft_cmd_end(struct ft_cmd *c);
 

@@ -17,7 +17,7 @@ static void words_of(const struct ft_command *cmd, struct ft_buf *out)
 /* Options whose next word is their value: nothing is proposed there but keys for --set. */
 static void add_bash(struct ft_cmd *c, struct ft_buf *out)
 {
-    struct ft_cmd_sections all = ft_cmd_sections(c->arena);
+    struct ft_cmd_sections all = ft_cmd_sections(c);
     ft_buf_adds(
         out,
         "# bash completion for ftlaunch; generated from its tables\n_ftlaunch()\n{\n"
@@ -44,31 +44,18 @@ static void add_bash(struct ft_cmd *c, struct ft_buf *out)
                      "    *) [ \"$cmd\" = init ] && COMPREPLY=($(compgen -W \"laptop ssh slurm\" -- \"$cur\")) ||\n"
                      "       COMPREPLY=($(compgen -f -X '!*.ini' -- \"$cur\") $(compgen -d -- \"$cur\")) ;;\n"
                      "    esac\n}\ncomplete -o filenames -F _ftlaunch ftlaunch\n");
-    if (all.why_partial && c->verbose >= 0) fprintf(stderr, "ftlaunch: note: keys of fttrain are left out: %s\n", all.why_partial);
 }
+
+static bool page(struct ft_cmd *c, const char *word, struct ft_buf *out)
+{
+    if (strcmp(word, "bash") != 0) return false;
+    add_bash(c, out);
+    return true;
+}
+
+static int run(const struct ft_command *self, int argc, char **argv) { return ft_cmd_print_page(self, argc, argv, page); }
 
 static const struct ft_option options[] = {FT_OPTIONS_SHARED};
-
-static int run(const struct ft_command *self, int argc, char **argv)
-{
-    struct ft_cmd c;
-    const char *value;
-    struct ft_buf out = {0};
-    ft_cmd_begin(&c, self, argc, argv);
-    while (ft_cmd_next(&c, &value) > 0) {}
-    if (c.done) return ft_cmd_end(&c);
-    if (c.n_words == 1 && !strcmp(c.words[0], "bash")) {
-        add_bash(&c, &out);
-    } else {
-        struct ft_err err;
-        ft_fail(&err, FT_USAGE, "completion takes one word: bash");
-        ft_cmd_fail(&c, &err);
-    }
-    fwrite(ft_buf_str(&out), 1, out.n, stdout);
-    ft_buf_fini(&out);
-    return ft_cmd_end(&c);
-}
-
 static const struct ft_command command = {.name = "completion",
                                           .usage = "bash",
                                           .summary = "shell completion on stdout",

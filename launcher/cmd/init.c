@@ -25,13 +25,12 @@ static const char *starter(const char *name)
 
 static void print_all(struct ft_cmd *c, struct ft_buf *out)
 {
-    struct ft_cmd_sections all = ft_cmd_sections(c->arena);
+    struct ft_cmd_sections all = ft_cmd_sections(c);
     ft_buf_adds(out, "\n\n; ---- every key, with its default ----\n");
     for (size_t i = 0; i < all.n; i++) {
         ft_buf_addc(out, '\n');
         ft_section_write_ini(all.v[i], out);
     }
-    if (all.why_partial) fprintf(stderr, "ftlaunch: note: keys of fttrain are left out: %s\n", all.why_partial);
 }
 
 static int run(const struct ft_command *self, int argc, char **argv)

@@ -137,11 +137,8 @@ static int run(const struct ft_command *self, int argc, char **argv)
     bool ok = !r.c.done && ft_cmd_read_job(&r.c);
     r.c.n_words = n;
     if (!ok) return ft_cmd_end(&r.c);
-    struct ft_buf parent = {0};
-    ft_expand_home(r.c.config->launch.run_dir, &parent);
-    if (ft_rundir_find(parent.data, r.c.words[0], r.c.arena, &r.dir, &err)) ft_cmd_fail(&r.c, &err);
+    if (ft_rundir_find(r.c.config->launch.run_dir, r.c.words[0], r.c.arena, &r.dir, &err)) ft_cmd_fail(&r.c, &err);
     else show(&r);
-    ft_buf_fini(&parent);
     return ft_cmd_end(&r.c);
 }
 

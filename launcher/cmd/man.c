@@ -69,7 +69,7 @@ static void field(const struct ft_field *f, struct ft_buf *out)
 
 static void page_job(struct ft_cmd *c, struct ft_buf *out)
 {
-    struct ft_cmd_sections all = ft_cmd_sections(c->arena);
+    struct ft_cmd_sections all = ft_cmd_sections(c);
     head("FTLAUNCH-JOB", 5, "ftlaunch-job - job files of ftlaunch and fttrain", out);
     ft_buf_adds(out, ".SH DESCRIPTION\n");
     text("An INI file: [section] lines and KEY = VALUE lines. A comment is a line that begins with ; or #, and blank + ; behind a "
@@ -87,35 +87,21 @@ static void page_job(struct ft_cmd *c, struct ft_buf *out)
         if (s->help) text(s->help, out);
         for (size_t k = 0; k < s->n_fields; k++) field(&s->fields[k], out);
     }
-    if (all.why_partial && c->verbose >= 0) fprintf(stderr, "ftlaunch: note: keys of fttrain are left out: %s\n", all.why_partial);
     ft_buf_adds(out, ".SH SEE ALSO\n.BR ftlaunch (1)\n");
 }
 
-static const struct ft_option options[] = {FT_OPTIONS_SHARED};
-
-static int run(const struct ft_command *self, int argc, char **argv)
+static bool page(struct ft_cmd *c, const char *word, struct ft_buf *out)
 {
-    struct ft_cmd c;
-    const char *value;
-    struct ft_buf out = {0};
-    ft_cmd_begin(&c, self, argc, argv);
-    while (ft_cmd_next(&c, &value) > 0) {}
-    if (c.done) return ft_cmd_end(&c);
-    const char *page = c.n_words == 1 ? c.words[0] : "";
-    if (!strcmp(page, "ftlaunch")) {
-        page_commands(&out);
-    } else if (!strcmp(page, "job")) {
-        page_job(&c, &out);
-    } else {
-        struct ft_err err;
-        ft_fail(&err, FT_USAGE, "man takes one word: ftlaunch or job");
-        ft_cmd_fail(&c, &err);
-    }
-    fwrite(ft_buf_str(&out), 1, out.n, stdout);
-    ft_buf_fini(&out);
-    return ft_cmd_end(&c);
+    const bool commands = !strcmp(word, "ftlaunch");
+    if (!commands && strcmp(word, "job") != 0) return false;
+    if (commands) page_commands(out);
+    else page_job(c, out);
+    return true;
 }
 
+static int run(const struct ft_command *self, int argc, char **argv) { return ft_cmd_print_page(self, argc, argv, page); }
+
+static const struct ft_option options[] = {FT_OPTIONS_SHARED};
 static const struct ft_command command = {.name = "man",
                                           .usage = "ftlaunch|job",
                                           .summary = "man pages on stdout",

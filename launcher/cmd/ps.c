@@ -94,7 +94,7 @@ static void print_table(const struct list *l)
         if (r->host && !ft_str_eq(r->host, host)) printf("  on %s", r->host);
         putchar('\n');
     }
-    if (!l->n) fprintf(stderr, "ftlaunch: no runs in '%s'\n", l->c.config->launch.run_dir);
+    if (!l->n) ft_cmd_say(&l->c, ft_arena_printf(l->c.arena, "ftlaunch: no runs in '%s'\n", l->c.config->launch.run_dir));
 }
 
 static int run(const struct ft_command *self, int argc, char **argv)
@@ -112,17 +112,15 @@ static int run(const struct ft_command *self, int argc, char **argv)
     }
     if (l.c.done || !ft_cmd_read_job(&l.c)) return ft_cmd_end(&l.c);
     const char **names;
-    struct ft_buf parent = {0};
-    ft_expand_home(l.c.config->launch.run_dir, &parent);
-    size_t n = ft_runs_list(parent.data, l.c.arena, &names), from = all || n < 20 ? 0 : n - 20;
+    const char *parent = l.c.config->launch.run_dir;
+    size_t n = ft_runs_list(parent, l.c.arena, &names), from = all || n < 20 ? 0 : n - 20;
     for (size_t i = from; i < n; i++) {
         struct ft_rundir dir;
-        if (ft_rundir_find(parent.data, names[i], l.c.arena, &dir, NULL) == FT_OK) add(&l, &dir);
+        if (ft_rundir_find(parent, names[i], l.c.arena, &dir, NULL) == FT_OK) add(&l, &dir);
     }
     add_by_sockets(&l);
     if (l.c.json) print_json(&l);
     else print_table(&l);
-    ft_buf_fini(&parent);
     free(l.v);
     return ft_cmd_end(&l.c);
 }
@@ -139,7 +137,7 @@ static const struct ft_command command = {
     .summary = "runs that live or have lived here: state, ranks, step",
     .text =
         "Lists the runs of [launch] run_dir and those of this user whose launcher answers. A run whose launcher is gone without a\n"
-        "last word reads 'died'.",
+        "last word reads 'died': it was killed, or it ran inside another run that ended it with SIGKILL.",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .main = run,

@@ -46,12 +46,7 @@ static int run(const struct ft_command *self, int argc, char **argv)
     c.n_words = 0; /* they are runs, not job files */
     bool ok = !c.done && ft_cmd_read_job(&c);
     c.n_words = n;
-    if (ok) {
-        struct ft_buf parent = {0};
-        ft_expand_home(c.config->launch.run_dir, &parent);
-        write_page(&c, parent.data, out);
-        ft_buf_fini(&parent);
-    }
+    if (ok) write_page(&c, c.config->launch.run_dir, out);
     return ft_cmd_end(&c);
 }
 

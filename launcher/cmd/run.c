@@ -51,7 +51,7 @@ static const char *runs_folder(struct request *q)
     for (size_t i = 0; i < q->c.n_sets; i++)
         if (ft_str_starts(q->c.sets[i], key)) found = q->c.sets[i] + sizeof key - 1;
     struct ft_buf b = {0};
-    ft_expand_home(found, &b);
+    (void)ft_expand_home(found, &b, NULL); /* without a home it is no folder, which is said */
     found = ft_arena_strdup(q->c.arena, ft_buf_str(&b));
     ft_buf_fini(&b);
     return found;
@@ -173,17 +173,16 @@ static void mention_unfinished(struct request *q)
 {
     struct ft_run_info info;
     struct ft_rundir dir;
-    struct ft_buf parent = {0};
-    ft_expand_home(q->c.config->launch.run_dir, &parent);
     const char *name = ft_arena_strndup(q->c.arena, q->dir.id, ft_rundir_is_run(q->dir.id));
-    const char *last = ft_runs_before(parent.data, name, q->dir.id, q->c.arena);
-    ft_buf_fini(&parent);
+    const char *last = ft_runs_before(q->c.config->launch.run_dir, name, q->dir.id, q->c.arena);
     if (!last || !q->c.job_name) return; /* programs without a job file have nothing to go on with */
     dir = (struct ft_rundir){
         last, ft_arena_printf(q->c.arena, "%.*s%s", (int)(strlen(q->dir.path) - strlen(q->dir.id)), q->dir.path, last)};
     ft_run_info_read(&dir, q->c.arena, &info);
     if (info.alive || (info.ended && !info.status)) return;
-    fprintf(stderr, "ftlaunch: the run before, %s, did not finish; ftlaunch run --continue %s goes on with it\n", last, last);
+    ft_cmd_say(&q->c, ft_arena_printf(q->c.arena,
+                                      "ftlaunch: the run before, %s, did not finish; ftlaunch run --continue %s goes on with it\n",
+                                      last, last));
 }
 
 static enum ft_code keep_plan(void *self, const struct ft_plan *p, struct ft_err *err) { return write_folder(self, p, err); }

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "launcher/ask.h"
-#include "launcher/cmd/cmd.h"
 #include "topology/sections.h"
 
 static const struct ft_section *of_launcher(const char *name, struct ft_arena *arena, const char *help)
@@ -25,8 +24,10 @@ static const struct ft_section *of_fttrain(const char *name, const struct ft_jso
     return NULL;
 }
 
-struct ft_cmd_sections ft_cmd_sections(struct ft_arena *arena)
+struct ft_cmd_sections ft_cmd_sections(struct ft_cmd *c)
 {
+    struct ft_arena *arena = c->arena;
+    const char *partial = NULL;
     struct ft_cmd_sections out = {0};
     struct ft_json *answer = NULL;
     struct ft_err err = {0};
@@ -35,8 +36,8 @@ struct ft_cmd_sections ft_cmd_sections(struct ft_arena *arena)
     while (ft_section_names[n].name) n++;
     out.v = ft_arena_array(arena, n, sizeof *out.v);
     struct ft_question q = {.fttrain = ft_find_fttrain(arena), .word = "fields"};
-    if (!q.fttrain) out.why_partial = "no fttrain beside ftlaunch or on PATH";
-    else if (ft_ask_fttrain(&q, &answer, &status, &err)) out.why_partial = ft_arena_strdup(arena, err.text);
+    if (!q.fttrain) partial = "no fttrain beside ftlaunch or on PATH";
+    else if (ft_ask_fttrain(&q, &answer, &status, &err)) partial = err.text;
     for (size_t i = 0; i < n; i++) {
         const struct ft_section_name *s = &ft_section_names[i];
         const struct ft_section *section = s->owner == FT_OWNER_TRAIN ? of_fttrain(s->name, answer, arena)
@@ -44,5 +45,7 @@ struct ft_cmd_sections ft_cmd_sections(struct ft_arena *arena)
         if (section) out.v[out.n++] = section;
     }
     ft_json_destroy(answer);
+    if (partial && c->verbose >= 0)
+        ft_cmd_say(c, ft_arena_printf(arena, "ftlaunch: note: keys of fttrain are left out: %s\n", partial));
     return out;
 }

@@ -4,12 +4,13 @@
 #define FT_LAUNCHER_CMD_SECTIONS_H
 
 #include "base/field.h"
+#include "launcher/cmd/cmd.h"
 
 struct ft_cmd_sections {
     const struct ft_section **v; /* in the order of topology/sections.c */
     size_t n;
-    const char *why_partial; /* NULL: complete; else why fttrain's sections are missing */
 };
-struct ft_cmd_sections ft_cmd_sections(struct ft_arena *arena);
+/* A line on stderr (not with -q) says why fttrain's sections are missing, when they are. */
+struct ft_cmd_sections ft_cmd_sections(struct ft_cmd *c);
 
 #endif

@@ -78,10 +78,7 @@ static int run(const struct ft_command *self, int argc, char **argv)
         return ft_cmd_end(&c);
     }
     c.n_words = n;
-    struct ft_buf parent = {0};
-    ft_expand_home(c.config->launch.run_dir, &parent);
-    for (size_t i = 0; i < n; i++) stop_one(&c, parent.data, c.words[i], now);
-    ft_buf_fini(&parent);
+    for (size_t i = 0; i < n; i++) stop_one(&c, c.config->launch.run_dir, c.words[i], now);
     return ft_cmd_end(&c);
 }
 

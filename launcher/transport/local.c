@@ -192,7 +192,8 @@ static void reach(void *t, int node)
     l->links = k;
     int pair[2], err_pipe[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
-        fail_later(k, "agent", strerror(errno));
+        char why[200];
+        fail_later(k, "agent", ft_errno_text(errno, why));
         return;
     }
     struct ft_err err = {.code = FT_OK};

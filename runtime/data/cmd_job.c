@@ -64,7 +64,8 @@ int ft_data_job_read(struct ft_data_job *j, const struct ft_command *self)
     ft_section_read(&ft_data_section, ini, &j->fields, NULL, &j->faults);
     const struct ft_ini_entry *path = ft_ini_find(ini, "model", "path"), *seed = ft_ini_find(ini, "train", "seed");
     if (path) {
-        ft_expand_home(path->value, &home);
+        if (ft_expand_home(path->value, &home, &err))
+            ft_faults_add(&j->faults, FT_SEV_ERROR, path->value_at, "model", "path", "%s", err.text);
         j->options.model_dir = ft_arena_strdup(j->arena, ft_buf_str(&home));
         ft_buf_fini(&home);
     }

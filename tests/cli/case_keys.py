@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Keys and values that could be taken silently: each does what it says or is refused by its name; a secret given with --set shows nowhere."""
+import pwd
 from launch_lib import *
 
 folder = tempfile.mkdtemp(prefix="ftcase-")
@@ -30,6 +31,58 @@ check("[env] wins over interface", status == 0 and "=lo mine" in out, out, err)
 status, out, err = call("run", "-n", "1", "--", "")
 check("an empty program name", status == 127 and "program ''" in err, status, err)
 
+# interface: by name, or by a network of which every node has its own name; what is not here starts nothing
+status, out, err = call("run", "-n", "1", "--set", "cluster.interface=127.0.0.0/8", *show)
+check("a network sets them by the node's own name", status == 0 and "=lo lo" in out, out, err)
+for value, words in (("nonexist0", ["no interface nonexist0", "it has ", "lo 127.0.0.1"]), ("198.51.100.0/24", ["198.51.100.0/24", "it has ", "lo 127.0.0.1"]),
+                     ("127.0.0.1", ["127.0.0.1/32"]), ("10.0.0.0/33", ["10.0.0.0/33", "10.1.0.0/16"]), ("x/24", ["x/24"]), ("a" * 16, ["15 bytes"])):
+    status, out, err = call("run", "-n", "1", "--set", "cluster.interface=" + value, *show)
+    check("interface " + value, status == 2 and all(w in err for w in words), status, err)
+for port in ([], ["--set", "cluster.master_port=7"]):
+    status, out, err = call("run", "-n", "1", "--set", "cluster.master_addr=198.51.100.9", *port, "--", "true")
+    check("an address that is not here", status == 2 and all(w in err for w in ["198.51.100.9 is no address of localhost", "lo 127.0.0.1", "[cluster] master_addr", "fix:"]), status, err)
+status, out, err = call("run", "-n", "1", "--set", "cluster.master_addr=127.0.0.9", "--", "sh", "-c", "echo at $MASTER_ADDR")
+check("an address that is", status == 0 and "at 127.0.0.9" in out, status, out, err)
+
+# ~ without HOME: the user database; a user that is none: said, and no folder of that name
+bare = {k: v for k, v in os.environ.items() if k != "HOME"}
+rows = [(dict(bare, HOME=folder), "~/x", folder + "/x"), (os.environ, "~root/x", "/root/x")]
+try:
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    rows += [(bare, "~/some/where", home + "/some/where")]
+except KeyError:
+    print("this user is not in the user database: ~ without HOME is not tried")
+for env, value, want in rows:
+    r = subprocess.run([FTLAUNCH, "run", "-n", "1", "--set", "launch.workdir=" + value + "/no-such-folder", "--", "true"], cwd=folder, env=env, capture_output=True, text=True)
+    check("workdir = " + value, "working directory '%s/no-such-folder'" % want in r.stderr, r.stderr)
+status, out, err = call("run", "-n", "1", "--set", "launch.run_dir=~nosuchuser/x", "--", "true")
+check("a user that is none", status == 2 and "'nosuchuser'" in err and "[launch] run_dir" in err and not [n for n in os.listdir(folder) if n.startswith("~")], status, err)
+
+# limits of open files: which, how many, how to raise it; no rank, no pid that is none
+for limit in (5, 8, 12, 20, 40):
+    r = subprocess.run(["sh", "-c", 'ulimit -n %d; exec "$0" run -n 4 -- true' % limit, FTLAUNCH], cwd=folder, capture_output=True, text=True, timeout=60)
+    check("ulimit -n %d" % limit, r.returncode == 2 and str(limit) in r.stderr and "ulimit -" in r.stderr and "pid 0" not in r.stderr, r.returncode, r.stderr)
+
+# what comes from outside acts on no terminal
+odd = os.path.join(folder, "a\033[31mb\ndown\u0085c")
+os.mkdir(odd)
+for line in (["run", "-n", "1", "--", "true"], ["run", "-n", "1", "--", "\033[31mno\nsuch"], ["plan", "\033[31m.ini"], ["run", "--continue", "\033[31m"], ["\033[31m"],
+             ["run", "-n", "1", "--set", "launch.\033[31m=1", "--", "true"]):
+    r = subprocess.run([FTLAUNCH, *line], cwd=odd, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    check("no control byte of %r" % line, b"\033" not in r.stderr and b"\\x1B[31m" in r.stderr or b"?[31m" in r.stderr and b"\ndown" not in r.stderr and b"\xc2\x85" not in r.stderr, r.stderr)
+shutil.rmtree(odd)
+
+# the value of a --set is not shown when the assignment is refused, nor a line of [env] that is none
+hidden = "hid" + os.urandom(8).hex()
+open(os.path.join(folder, "bad.ini"), "w").write("HF_TOKEN = %s\n[env]\nHF_TOKEN %s\n[launch]\nHF_TOKEN %s\nHF_TOKEN = %s\n" % ((hidden,) * 4))
+for line, words in ((["run", "-n", "1", "--set", "env.X_TOKEN=%s\nmore" % hidden, "--", "true"], ["env.X_TOKEN", "several lines", "export X_TOKEN"]),
+                    (["run", "-n", "1", "--set", "env.#ZZ=" + hidden, "--", "true"], ["env.#ZZ", "comment", "env.ZZ"]),
+                    (["run", "-n", "1", "--set", "X_TOKEN=" + hidden, "--", "true"], ["X_TOKEN=…", "SECTION.KEY=VALUE"]),
+                    (["run", "-n", "1", "--set", "cluster.name=%s ;x" % hidden, "--", "true"], ["cluster.name", "comment"]),
+                    (["run", "bad.ini", "--", "true"], ["bad.ini:1:1", "bad.ini:3:1", "bad.ini:5:1", "bad.ini:6:1"])):
+    status, out, err = call(*line)
+    check("refused without its value: %r" % line, status == 2 and hidden not in err + out and all(w in err for w in words), status, err)
+
 again = ["--set", "launch.restarts=5"]
 status, out, err = call("run", "-n", "2", *again, "--set", "launch.deadline=500ms", "--", "sh", "-c", "[ $RANK = 1 ] && exit 5; sleep 301")
 check("a deadline in the back-off", status == 124 and "the deadline of 0.5 s passed after 0." in err, status, err)
@@ -47,7 +100,7 @@ broken = "x-20261201-000000-abcd"
 os.mkdir(os.path.join(runs, broken))
 status, out, err = call("run", "--continue", broken)
 check("an empty run folder goes nowhere", status == 2 and "plan.json" in err, status, err)
-status, out, err = call("ps")
+status, out, err = call("ps", "--all")
 check("ps of it", [line.split() for line in out.splitlines() if broken in line] == [[broken, "died", "-", "-", "-", "0.0"]], out)
 os.rmdir(os.path.join(runs, broken))
 

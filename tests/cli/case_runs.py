@@ -153,4 +153,31 @@ done = tool(r, "report", bad.id, first, "-o", "-")
 page(done.stdout)
 check("report: several, text escaped", done.returncode == 0 and b"<script>" not in done.stdout and b"&lt;script&gt;" in done.stdout and b"exit status 4" in done.stdout)
 check("report: of none", tool(r, "report", "nothing").returncode == 2 and tool(r, "report").returncode == 2)
+# a run inside a run: ended in order by TERM; cut by the outer one's KILL it reads died, and nothing of it is left
+def states(folder):
+    p = subprocess.run([FTLAUNCH, "ps", "--json", "--all"], cwd=folder, capture_output=True, text=True)
+    return {e["run"].split("-")[0]: (e["state"], e["status"]) for e in json.loads(p.stdout) if e["folder"].startswith(folder + "/")}
+
+
+for what, inner, want in (("in order", "sleep $LT_SLEEP", ("failed", 143)), ("cut", "trap '' TERM; sleep $LT_SLEEP; :", ("died", None))):
+    r = Run(shell('exec "$INNER" run --set cluster.name=inner -n 2 -- bash -c "$PROGRAM"'), n=1, sets=["cluster.name=outer", "launch.grace=2s"],
+            env={"INNER": FTLAUNCH, "PROGRAM": inner})
+    r.sleepers(2)
+    send(r, SIG.SIGTERM)
+    check("nested %s: status" % what, r.wait(30) == 143, r.status, r.err)
+    check("nested %s: nothing is left" % what, until(lambda: not r.mine(), 10), r.mine())
+    check("nested %s: ps" % what, states(r.folder) == {"outer": ("failed", 143), "inner": want}, states(r.folder), r.err)
+
+# runs of one second stand in the order in which they began, whatever their random ends
+place = tempfile.mkdtemp(prefix="ftcase-")
+folders.add(place)
+want = []
+for k, end in enumerate(("ffff", "8888", "0000", "aaaa", "1111")):
+    name = "same-20261201-101010-" + end
+    want.append(name)
+    os.makedirs(os.path.join(place, "runs", name))
+    with open(os.path.join(place, "runs", name, "events.jsonl"), "w") as f:
+        f.write(json.dumps({"t": "2026-12-01T10:10:10.%03dZ" % (100 * k), "ev": "run_start", "attempt": 0, "run": name, "ranks": 1, "nodes": 1}, separators=(",", ":")) + "\n")
+p = subprocess.run([FTLAUNCH, "ps", "--json"], cwd=place, capture_output=True, text=True)
+check("ps: in order of their starts", [e["run"] for e in json.loads(p.stdout) if e["folder"].startswith(place)] == want, p.stdout)
 finish()

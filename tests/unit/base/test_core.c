@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <fcntl.h>
 #include <locale.h>
+#include <pwd.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -213,10 +214,58 @@ static void times(void **state)
     assert_true(ft_clock_now(ft_clock_real()) >= t);
 }
 
+static void visible(const char *text, const char *also, const char *want)
+{
+    struct ft_buf b = {0};
+    ft_buf_add_visible(&b, text, strlen(text), also);
+    assert_string_equal(ft_buf_str(&b), want);
+    ft_buf_fini(&b);
+}
+
+static void test_visible(void **state)
+{
+    (void)state;
+    visible("plain\ttext", "", "plain\ttext");
+    visible("\033[31mred\r\n", "", "\\x1B[31mred\\x0D\\x0A");
+    visible("a\nb", "\n", "a\nb");
+    visible("gr\xc3\xbc\xc3\x9f", "", "gr\xc3\xbc\xc3\x9f");
+    visible("\xc2\x9b"
+            "31m \xff \xe2\x82",
+            "", "\\xC2\\x9B31m \\xFF \\xE2\\x82"); /* CSI as one code point; cut sequences */
+    visible("\x7f", "", "\\x7F");
+}
+
+static void test_home(void **state)
+{
+    (void)state;
+    struct ft_buf b = {0};
+    struct ft_err err = {0};
+    char *before = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
+    setenv("HOME", "/h", 1);
+    static const char *const rows[][2] = {{"~", "/h"}, {"~/x/y", "/h/x/y"}, {"a/~", "a/~"},
+                                          {"", ""},    {"./~x", "./~x"},    {"~root/x", "/root/x"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(ft_expand_home(rows[i][0], &b, &err), FT_OK);
+        assert_string_equal(ft_buf_str(&b), rows[i][1]);
+    }
+    assert_int_equal(ft_expand_home("~nosuchuser/x", &b, &err), FT_CONFIG);
+    assert_string_equal(ft_buf_str(&b), "~nosuchuser/x");
+    assert_non_null(strstr(err.text, "'nosuchuser'"));
+    unsetenv("HOME");
+    const bool known = getpwuid(getuid()) != NULL;
+    assert_int_equal(ft_expand_home("~/x", &b, &err), known ? FT_OK : FT_CONFIG);
+    assert_int_equal(ft_buf_str(&b)[0], known ? '/' : '~');
+    assert_true(ft_str_ends(b.data, "/x"));
+    if (before) setenv("HOME", before, 1);
+    free(before);
+    ft_buf_fini(&b);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(errors),  cmocka_unit_test(arena),   cmocka_unit_test(numbers),
-                                       cmocka_unit_test(utf8),    cmocka_unit_test(nearest), cmocka_unit_test(files),
-                                       cmocka_unit_test(options), cmocka_unit_test(times)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(errors),   cmocka_unit_test(arena),   cmocka_unit_test(numbers),
+                                       cmocka_unit_test(utf8),     cmocka_unit_test(nearest), cmocka_unit_test(files),
+                                       cmocka_unit_test(options),  cmocka_unit_test(times),   cmocka_unit_test(test_visible),
+                                       cmocka_unit_test(test_home)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
