@@ -62,6 +62,7 @@ int ft_data_job_read(struct ft_data_job *j, const struct ft_command *self)
     for (size_t i = 0; i < j->n_words; i++) ft_ini_read(ini, j->words[i], &j->faults);
     for (size_t i = 0; i < j->n_sets; i++) ft_ini_set(ini, j->sets[i], &j->faults);
     ft_section_read(&ft_data_section, ini, &j->fields, NULL, &j->faults);
+    if (!j->faults.n_errors) ft_data_fields_check(&j->fields, ini, &j->faults);
     const struct ft_ini_entry *path = ft_ini_find(ini, "model", "path"), *seed = ft_ini_find(ini, "train", "seed");
     if (path) {
         if (ft_expand_home(path->value, &home, &err))

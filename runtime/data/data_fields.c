@@ -50,11 +50,48 @@ static bool check_pair(const char *value, struct ft_buf *why)
     return false;
 }
 
+/* Fields of records that may have a name of their own. */
+static const char *const standard_names[] = {"messages", "conversations", "prompt",      "completion", "response",
+                                             "input",    "output",        "instruction", "system",     "text"};
+
+static bool check_column(const char *value, struct ft_buf *why)
+{
+    enum { N = sizeof standard_names / sizeof *standard_names };
+    char name[32];
+    if (!check_pair(value, why)) return false;
+    const size_t n = (size_t)(strchr(value, ':') - value);
+    (void)snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), value);
+    for (size_t i = 0; i < N; i++)
+        if (ft_str_eq(name, standard_names[i])) return true;
+    ft_buf_addf(why, "'%s': no record format has a field '%.*s' (", value, (int)n, value);
+    for (size_t i = 0; i < N; i++) ft_buf_addf(why, "%s%s", i ? " " : "", standard_names[i]);
+    ft_buf_adds(why, "); the standard name stands first");
+    return false;
+}
+
+/* P% with P between 0 and 100; anything else is a file. */
+static bool check_valid(const char *value, struct ft_buf *why)
+{
+    char number[32];
+    double x;
+    const size_t n = strlen(value);
+    if (n < 2 || n >= sizeof number || value[n - 1] != '%') return true;
+    memcpy(number, value, n - 1), number[n - 1] = 0;
+    if (!ft_parse_real(number, &x) || (x > 0 && x < 100)) return true;
+    ft_buf_addf(why, "'%s' is no share of train: more than 0%% and less than 100%% can be kept aside", value);
+    return false;
+}
+
 #define AT(field) .at = offsetof(struct ft_data_fields, field)
 
 static const struct ft_field rows[] = {
     {.name = "train", .type = FT_F_PATH, .list = true, AT(train), .help = "files to train on: paths and globs, read in this order"},
-    {.name = "valid", .type = FT_F_PATH, .list = true, AT(valid), .help = "files to validate on, or a share of train (2%)"},
+    {.name = "valid",
+     .type = FT_F_PATH,
+     .list = true,
+     AT(valid),
+     .help = "files to validate on, or a share of train (2%)",
+     .check = check_valid},
     {.name = "general", .type = FT_F_PATH, .list = true, AT(general), .help = "general files: watch what the model forgets"},
     {.name = "weights",
      .type = FT_F_REAL,
@@ -75,7 +112,7 @@ static const struct ft_field rows[] = {
      .list = true,
      AT(columns),
      .help = "own field names (prompt:question, response:answer)",
-     .check = check_pair},
+     .check = check_column},
     {.name = "roles",
      .type = FT_F_TEXT,
      .list = true,
@@ -164,6 +201,29 @@ static const struct ft_field rows[] = {
 
 const struct ft_section ft_data_section = {"data", "what to train and validate on", rows, sizeof rows / sizeof *rows,
                                            sizeof(struct ft_data_fields)};
+
+void ft_data_fields_check(const struct ft_data_fields *f, const struct ft_ini *ini, struct ft_faults *faults)
+{
+    /* what token ids have behind them already */
+    static const char *const idle[] = {"columns",  "template", "template_vars", "template_date",
+                                       "boundary", "special",  "terminator"};
+    static const char *const defaults[] = {"", "auto", "", "", "auto", "text", "auto"};
+    for (size_t i = 0; f->format == FT_FORMAT_TOKENS && i < sizeof idle / sizeof *idle; i++) {
+        const struct ft_ini_entry *e = ft_ini_find(ini, "data", idle[i]);
+        if (!e || ft_str_eq(e->value, defaults[i])) continue;
+        ft_faults_add(faults, FT_SEV_WARNING, e->value_at, "data", idle[i], "%s = %s has no effect with format = tokens", idle[i],
+                      e->value);
+        ft_fault_fix(faults, "leave %s out", idle[i]);
+    }
+    for (size_t i = 0; f->valid.n > 1 && i < f->valid.n; i++) {
+        const struct ft_data_fields one = {.valid = {.v = &f->valid.v[i], .n = 1}};
+        const struct ft_ini_entry *e = ft_ini_find(ini, "data", "valid");
+        if (!e || !(ft_data_valid_share(&one) > 0)) continue;
+        ft_faults_add(faults, FT_SEV_ERROR, e->value_at, "data", "valid",
+                      "valid = %s: a share of train stands alone, not beside files", e->value);
+        ft_fault_fix(faults, "name files, or one share");
+    }
+}
 
 int64_t ft_data_skip(const struct ft_data_fields *f)
 {

@@ -46,6 +46,8 @@ struct ft_data_fields {
 
 extern const struct ft_section ft_data_section;
 
+/* What the values mean together: keys without effect are warned about, by their place in ini. */
+void ft_data_fields_check(const struct ft_data_fields *f, const struct ft_ini *ini, struct ft_faults *faults);
 /* N of "skip:N"; 0 for "refuse" (the field's own check has seen the text). */
 int64_t ft_data_skip(const struct ft_data_fields *f);
 /* The share of "valid = 2%", 0 when valid names files. */

@@ -208,8 +208,7 @@ static enum ft_code open_sampler(struct reader *r, struct ft_err *err)
     const bool needs_template = r->format == FT_FORMAT_MESSAGES || r->format == FT_FORMAT_SHAREGPT;
     if (r->worker) {
         if (!needs_template || r->sampler.source.plain) return FT_OK;
-        (void)ft_fail(err, FT_CONFIG, "'%s' has no chat template", r->o->model_dir);
-        return ft_fix(err, "set [data] template = PATH of a .jinja file");
+        return ft_sampler_no_template(r->o->fields, r->o->model_dir, err);
     }
     const enum ft_code rc = ft_sampler_open(r->o->fields, r->o->model_dir, r->o->vocab_rows, needs_template, &r->sampler, err);
     if (rc == FT_OK) r->worker = ft_worker_create(&r->sampler);
@@ -321,7 +320,11 @@ static enum ft_code verdict(struct reader *r, struct ft_err *err)
                       l->facts.records, key, r->o->seq_len);
         return ft_fix(err, "set seq_len higher%s", r->o->fields->overlong == FT_OVERLONG_DROP ? ", or overlong = truncate" : "");
     }
-    if (!l->samples.n && r->share > 0) return ft_fail(err, FT_DATA, "valid = %g%% leaves no record to %s", 100 * r->share, key);
+    if (!l->samples.n && r->share > 0) {
+        (void)ft_fail(err, FT_DATA, "valid = %g%% leaves no record to %s: records are cut by their prompt, equal prompts together",
+                      100 * r->share, key);
+        return ft_fix(err, "set another share, or valid to a file of its own");
+    }
     if (!l->samples.n) return ft_fail(err, FT_DATA, "no record of [data] %s is left", key);
     return ft_fail(err, FT_DATA, "no token of [data] %s is trained: every label is -100", key);
 }

@@ -219,12 +219,14 @@ static bool read_messages(const struct reader *r, const char *list, const struct
         if (!role && ft_json_get(m, "from"))
             return bad(r, FT_KIND_OTHER_SHAPE, turn_path(&p, list, i, NULL)->v, "%s[%zu] is a from/value turn (sharegpt)", list, i);
         if (!role) return bad(r, FT_KIND_MISSING_FIELD, turn_path(&p, list, i, NULL)->v, "%s[%zu] has no field role", list, i);
+        if (!ft_json_is(role, FT_JSON_STRING))
+            return bad(r, FT_KIND_WRONG_TYPE, turn_path(&p, list, i, "role")->v, "%s[%zu].role must be a string, this is %s", list,
+                       i, ft_json_type_name(role));
         bool known = false;
         for (size_t k = 0; k < 5; k++) known = known || ft_str_eq(ft_json_str(role), roles[k]);
         if (!known)
             return bad(r, FT_KIND_UNKNOWN_ROLE, turn_path(&p, list, i, "role")->v,
-                       "%s[%zu].role is '%s' (known: system, developer, user, assistant, tool)", list, i,
-                       ft_json_is(role, FT_JSON_STRING) ? ft_json_str(role) : ft_json_type_name(role));
+                       "%s[%zu].role is '%s' (known: system, developer, user, assistant, tool)", list, i, ft_json_str(role));
         if (!check_content(r, list, i, m, ft_json_str(role))) return false;
         bool off = false;
         if (!read_switches(r, list, i, m, &off)) return false;
@@ -316,8 +318,10 @@ static bool from_sharegpt(const struct reader *r)
         if (!ft_json_is(from, FT_JSON_STRING) && ft_json_get(m, "role"))
             return bad(r, FT_KIND_OTHER_SHAPE, turn_path(&p, list, i, NULL)->v, "%s[%zu] is a role/content turn (messages)", list,
                        i);
+        if (!from) return bad(r, FT_KIND_MISSING_FIELD, turn_path(&p, list, i, NULL)->v, "%s[%zu] has no field from", list, i);
         if (!ft_json_is(from, FT_JSON_STRING))
-            return bad(r, FT_KIND_MISSING_FIELD, turn_path(&p, list, i, NULL)->v, "%s[%zu] has no field from", list, i);
+            return bad(r, FT_KIND_WRONG_TYPE, turn_path(&p, list, i, "from")->v, "%s[%zu].from must be a string, this is %s", list,
+                       i, ft_json_type_name(from));
         for (size_t k = 0; k < sizeof names / sizeof *names; k++)
             if (ft_str_eq(ft_json_str(from), names[k][0])) role = names[k][1];
         if (!role)

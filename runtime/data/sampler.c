@@ -103,6 +103,16 @@ static enum ft_code read_terminator(struct ft_sampler *s, struct ft_err *err)
     return ft_fix(err, "use auto, none or a token of tokenizer.json");
 }
 
+enum ft_code ft_sampler_no_template(const struct ft_data_fields *f, const char *model_dir, struct ft_err *err)
+{
+    if (ft_str_eq(f->template_, "none")) {
+        (void)ft_fail(err, FT_CONFIG, "template = none: conversations of messages become text by a chat template only");
+        return ft_fix(err, "leave [data] template out (the folder's own), or set it to the PATH of a .jinja file");
+    }
+    (void)ft_fail(err, FT_CONFIG, "'%s' has no chat template", model_dir);
+    return ft_fix(err, "set [data] template = PATH of a .jinja file");
+}
+
 enum ft_code ft_sampler_open(const struct ft_data_fields *f, const char *model_dir, int64_t vocab_rows, bool needs_template,
                              struct ft_sampler *out, struct ft_err *err)
 {
@@ -115,10 +125,7 @@ enum ft_code ft_sampler_open(const struct ft_data_fields *f, const char *model_d
     if (rc == FT_OK) rc = read_folder(s, model_dir, err);
     if (rc == FT_OK) rc = read_terminator(s, err);
     if (rc == FT_OK) rc = read_vars(s, err);
-    if (rc == FT_OK && needs_template && !s->source.plain) {
-        (void)ft_fail(err, FT_CONFIG, "'%s' has no chat template", model_dir);
-        rc = ft_fix(err, "set [data] template = PATH of a .jinja file");
-    }
+    if (rc == FT_OK && needs_template && !s->source.plain) { rc = ft_sampler_no_template(f, model_dir, err); }
     if (rc == FT_OK && s->source.plain && !f->template_date && ft_template_is_dated(s->source.plain)) {
         (void)ft_fail(err, FT_CONFIG, "the chat template '%s' writes the date of the day, so the run could not be repeated",
                       s->source.origin);

@@ -53,6 +53,8 @@ struct ft_sample_counts {
 
 struct ft_worker;
 
+/* The refusal of conversations that no template makes text of. */
+enum ft_code ft_sampler_no_template(const struct ft_data_fields *f, const char *model_dir, struct ft_err *err);
 /* vocab_rows 0: taken from config.json when it says. */
 enum ft_code ft_sampler_open(const struct ft_data_fields *f, const char *model_dir, int64_t vocab_rows, bool needs_template,
                              struct ft_sampler *out, struct ft_err *err) FT_MUST_CHECK;

@@ -130,7 +130,9 @@ void ft_job_read(struct ft_job_config *j, const char *const *files, size_t n_fil
     if (!j->train.steps && !j->train.epochs) j->train.epochs = 1;
     j->readable = faults->n_errors == before;
     check_built(j, faults);
-    if (j->readable) check_pairs(j, faults); /* values that could not be read have no meaning together */
+    if (!j->readable) return; /* values that could not be read have no meaning together */
+    check_pairs(j, faults);
+    ft_data_fields_check(&j->data, j->ini, faults);
 }
 
 enum { MAX_RANKS = 1 << 20 };

@@ -420,6 +420,7 @@ static void message_faults(void **state)
          "\"content\":\"c\"}]}",
          "last-not-assistant"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"robot\",\"content\":\"b\"}]}", "unknown-role"},
+        {"{\"messages\":[{\"role\":5,\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]}", "wrong-type"},
         {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"b\"}]}", "empty-prompt"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":null}]}", "null-output"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\" \"}]}", "empty-output"},
