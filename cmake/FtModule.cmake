@@ -1,5 +1,6 @@
 # ft_module(NAME SOURCES a.c … [DEPS ft modules …] [LIBS libraries …])   -> static library ft_NAME
 # ft_program(NAME SOURCES … [DEPS …] [LIBS …])                           -> executable bin/NAME
+# ft_plugin(NAME SOURCES …)                                              -> libft_NAME.so, see base/plugin.h
 # ft_test(NAME SOURCES … [DEPS …] [LIBS …] [LABELS unit …] [TIMEOUT s])  -> cmocka test, one process
 # DEPS are the only modules whose headers a module may use: what it does not link it does not find in tests either;
 # scripts/lint/layers checks the arrows in the sources themselves.
@@ -45,6 +46,14 @@ function(ft_program name)
   endforeach()
   target_link_libraries(${name} PRIVATE ${A_LIBS})
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()
+
+function(ft_plugin name)
+  cmake_parse_arguments(A "" "" "SOURCES" ${ARGN})
+  add_library(ft_${name} MODULE ${A_SOURCES})
+  _ft_common(ft_${name})
+  set_target_properties(ft_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${FT_PLUGIN_DIR})
+  install(TARGETS ft_${name} LIBRARY DESTINATION ${FT_PLUGIN_DIR})
 endfunction()
 
 function(ft_test name)

@@ -212,6 +212,31 @@ static void read_who(struct reading *r, struct ft_place *p)
     }
 }
 
+static bool says(char *const *env, const char *name, int x)
+{
+    const char *text = get(env, name);
+    int64_t y;
+    return text && ft_parse_i64(text, 0, INT32_MAX, &y) && y == x;
+}
+
+/* ftlaunch and torchrun start the ranks themselves: what an mpirun around them left is not for these. Names that tell another
+ * rank or size are not of this world either. */
+static enum ft_pmi read_pmi(struct reading *r, const struct ft_place *p)
+{
+    static const struct {
+        enum ft_pmi pmi;
+        const char *rank, *size, *besides;
+    } rows[] = {{FT_PMI_OPENMPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL},
+                {FT_PMI_PMIX, "PMIX_RANK", NULL, "PMIX_NAMESPACE"},
+                {FT_PMI_1, "PMI_RANK", "PMI_SIZE", NULL}};
+    if (r->code || get(r->env, "FT_RUN_ID") || get(r->env, "TORCHELASTIC_RUN_ID")) return FT_PMI_NONE;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].besides && !get(r->env, rows[i].besides)) continue;
+        if (says(r->env, rows[i].rank, p->rank) && (!rows[i].size || says(r->env, rows[i].size, p->world))) return rows[i].pmi;
+    }
+    return FT_PMI_NONE;
+}
+
 static void read_axis(struct reading *r, const char *rank, const char *size, int *out_rank, int *out_size)
 {
     int a, n;
@@ -231,6 +256,7 @@ enum ft_code ft_place_from_env(char *const *env, struct ft_arena *arena, struct 
     struct reading r = {env, arena, err, FT_OK};
     struct ft_place p = {.master_addr = copy(&r, "MASTER_ADDR"), .master_port = number(&r, "MASTER_PORT", 1, 65535, 0)};
     if (!r.code) read_who(&r, &p);
+    p.pmi = read_pmi(&r, &p);
     p.run_id = copy(&r, "FT_RUN_ID");
     p.run_dir = copy(&r, "FT_RUN_DIR");
     p.job = copy(&r, "FT_JOB");

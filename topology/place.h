@@ -14,6 +14,14 @@
 #include "base/err.h"
 #include "topology/mesh.h"
 
+/* The process manager that started this process, when it is one by which an MPI library finds the other ranks of this world. */
+enum ft_pmi {
+    FT_PMI_NONE = 0,
+    FT_PMI_OPENMPI = 1, /* Open MPI's mpirun */
+    FT_PMI_PMIX = 2,    /* srun --mpi=pmix */
+    FT_PMI_1 = 4        /* Hydra, Intel's mpirun, srun --mpi=pmi2 */
+};
+
 struct ft_place {
     int rank, world;
     int local_rank, local_world; /* 0 of 1 when nobody says */
@@ -25,6 +33,7 @@ struct ft_place {
     int restart;
     int progress_fd;     /* FT_PROGRESS; -1: none */
     const char *dialect; /* "ftlaunch", "torchrun", "slurm", "openmpi", "pmi", "bare", "single" */
+    enum ft_pmi pmi;
     int tp_rank, tp_size, pp_rank, pp_size, dp_rank, dp_size; /* FT_TP_RANK …; sizes 0: not given */
 };
 

@@ -31,7 +31,11 @@ struct ft_comm_options {
     const char *fingerprint; /* text that must be equal on all ranks: lines "NAME=VALUE"; the first difference is named */
 };
 
-/* Meets all ranks at place's MASTER_ADDR:MASTER_PORT (store served by rank 0), builds all groups of the mesh. */
+/* Is this engine ("auto" or a name) in this build? FT_UNSUPPORTED: known, but not; FT_CONFIG: not known. */
+enum ft_code ft_coll_built(const char *engine, struct ft_err *err) FT_MUST_CHECK;
+
+/* Meets all ranks at place's MASTER_ADDR:MASTER_PORT (store served by rank 0), builds all groups of the mesh. Without them an
+ * engine that reaches the ranks by itself (mpi) tells where rank 0 is. */
 enum ft_code ft_comm_open(const struct ft_place *place, struct ft_mesh mesh, const struct ft_comm_options *o, struct ft_comm **out,
                           struct ft_err *err) FT_MUST_CHECK;
 /* Orderly end: peers that are still inside a collective get FT_COLL "rank R ended". NULL is fine. */

@@ -157,6 +157,7 @@ static enum ft_code turn(struct ft_exchange *x, const void **sources, bool *move
         if (!send_waits(&x->sends[i])) *moved |= send_some(x, &x->sends[i]);
         all &= send_done(&x->sends[i]);
     }
+    if (x->ops->flush) x->ops->flush(x->self);
     for (size_t i = 0; i < x->n_recvs; i++) {
         struct ft_xrecv *r = &x->recvs[i];
         if (!recv_waits(r)) {

@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -58,7 +60,7 @@ static void set_port(struct ft_addr *a, int port)
 enum ft_code ft_net_resolve(const char *host, int port, struct ft_addr *out, struct ft_err *err)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
-    if (port < 1 || port > 65535) return ft_fail(err, FT_CONFIG, "port %d of '%s' is not between 1 and 65535", port, host);
+    if (port < 0 || port > 65535) return ft_fail(err, FT_CONFIG, "port %d of '%s' is not between 0 and 65535", port, host);
     const int rc = getaddrinfo(host, NULL, &hints, &list);
     if (rc)
         return ft_fail(err, FT_NET, "address '%s' cannot be resolved: %s", host,
@@ -69,6 +71,57 @@ enum ft_code ft_net_resolve(const char *host, int port, struct ft_addr *out, str
     freeaddrinfo(list);
     set_port(out, port);
     return FT_OK;
+}
+
+static bool numeric(const struct sockaddr *sa, char *out, size_t n)
+{
+    const socklen_t len = sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    return !getnameinfo(sa, len, out, (socklen_t)n, NULL, 0, NI_NUMERICHOST);
+}
+
+/* Source address of the route to `to` (of the documentation's networks): nothing is sent. */
+static bool of_route(const char *to, char *out, size_t n)
+{
+    struct ft_addr a, own;
+    if (ft_net_resolve(to, 9, &a, NULL)) return false;
+    int fd = socket(a.sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const bool ok = fd >= 0 && !connect(fd, (const struct sockaddr *)&a.sa, a.len) && !ft_net_own(fd, 0, &own, NULL) &&
+                    !ft_net_is_loopback(&own) && numeric((const struct sockaddr *)&own.sa, out, n);
+    ft_close(&fd);
+    return ok;
+}
+
+static bool link_local(const struct sockaddr *sa)
+{
+    struct sockaddr_in6 s6;
+    struct sockaddr_in s4;
+    if (sa->sa_family == AF_INET6) {
+        memcpy(&s6, sa, sizeof s6);
+        return IN6_IS_ADDR_LINKLOCAL(&s6.sin6_addr);
+    }
+    memcpy(&s4, sa, sizeof s4);
+    return ntohl(s4.sin_addr.s_addr) >> 16 == 0xA9FE;
+}
+
+static bool of_interface(int family, char *out, size_t n)
+{
+    struct ifaddrs *list = NULL;
+    bool found = false;
+    if (getifaddrs(&list) < 0) return false;
+    for (const struct ifaddrs *i = list; i && !found; i = i->ifa_next)
+        found = i->ifa_addr && i->ifa_addr->sa_family == family && (i->ifa_flags & IFF_UP) && !(i->ifa_flags & IFF_LOOPBACK) &&
+                !link_local(i->ifa_addr) && numeric(i->ifa_addr, out, n);
+    freeifaddrs(list);
+    return found;
+}
+
+enum ft_code ft_net_own_address(char *out, size_t n, struct ft_err *err)
+{
+    if (of_route("192.0.2.1", out, n) || of_interface(AF_INET, out, n) || of_route("2001:db8::1", out, n) ||
+        of_interface(AF_INET6, out, n))
+        return FT_OK;
+    ft_fail(err, FT_NET, "this node has no address by which others could reach it");
+    return ft_fix(err, "set MASTER_ADDR and MASTER_PORT");
 }
 
 bool ft_net_is_loopback(const struct ft_addr *a)

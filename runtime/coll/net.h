@@ -20,8 +20,11 @@ int64_t ft_net_now(void); /* CLOCK_MONOTONIC, ns */
 /* For poll(2): milliseconds until the deadline, rounded up, 0 when it has passed. */
 int ft_net_ms(int64_t deadline);
 
-/* host: numeric or a name (first address of it). */
+/* host: numeric or a name (first address of it). Port 0: for ft_net_listen, any free one. */
 enum ft_code ft_net_resolve(const char *host, int port, struct ft_addr *out, struct ft_err *err) FT_MUST_CHECK;
+/* The address by which other nodes most likely reach this one, numeric: that of the default route, else the first of an interface
+ * that is up, not loopback and not link-local; IPv4 before IPv6. */
+enum ft_code ft_net_own_address(char *out, size_t n, struct ft_err *err) FT_MUST_CHECK;
 bool ft_net_is_loopback(const struct ft_addr *a);
 /* Own address of a connected socket with another port. */
 enum ft_code ft_net_own(int fd, int port, struct ft_addr *out, struct ft_err *err) FT_MUST_CHECK;

@@ -32,15 +32,17 @@ struct ft_store_peer {
     char *cause; /* what it said when it aborted; NULL: nothing */
 };
 
-/* Listens and starts the thread. A taken port is FT_NET with rank, address, port and errno text. */
+/* Listens and starts the thread; master_port 0: on any free port. A taken port is FT_NET with rank, address, port and errno text. */
 enum ft_code ft_store_serve(const struct ft_place *place, int64_t join_ns, struct ft_store_server **out,
                             struct ft_err *err) FT_MUST_CHECK;
+int ft_store_port(const struct ft_store_server *s);
 /* Serves until all ranks have left, at most linger_ns, then ends the thread. NULL is fine. */
 void ft_store_stop(struct ft_store_server *s, int64_t linger_ns);
 
 /* text: lines "NAME=VALUE" that must be equal on all ranks. */
 enum ft_code ft_store_join(const struct ft_place *place, const char *text, int64_t join_ns, struct ft_store **out,
                            struct ft_err *err) FT_MUST_CHECK;
+void ft_store_bye(struct ft_store *s);                    /* says the orderly end, and still hears of the others' ends */
 void ft_store_leave(struct ft_store *s);                  /* orderly; frees. NULL is fine */
 void ft_store_abort(struct ft_store *s, const char *why); /* at most 1 s; the handle stays until ft_store_leave() */
 

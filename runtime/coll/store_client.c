@@ -22,6 +22,7 @@
 struct ft_store {
     int fd, rank, world;
     bool ended; /* the connection has closed */
+    bool left;  /* the orderly end was said */
     struct ft_buf in;
     struct ft_store_peer *peers; /* world, once welcome */
     int first_gone;              /* -1: nobody ended other than orderly */
@@ -352,9 +353,15 @@ void ft_store_abort(struct ft_store *s, const char *why)
     if (!s->ended) last_word(s, FT_FRAME_ABORT, why);
 }
 
+void ft_store_bye(struct ft_store *s)
+{
+    if (!s->ended && !s->left) last_word(s, FT_FRAME_BYE, "");
+    s->left = true;
+}
+
 void ft_store_leave(struct ft_store *s)
 {
     if (!s) return;
-    if (!s->ended) last_word(s, FT_FRAME_BYE, "");
+    ft_store_bye(s);
     destroy(s);
 }

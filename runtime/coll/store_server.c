@@ -40,7 +40,7 @@ struct conn {
 };
 
 struct ft_store_server {
-    int listen_fd, wake_fd, world;
+    int listen_fd, wake_fd, world, port;
     char *token, *where;
     int64_t join_ns, started, decide_at;
     pthread_t thread;
@@ -504,9 +504,9 @@ static enum ft_code start_thread(struct ft_store_server *s, struct ft_err *err)
 enum ft_code ft_store_serve(const struct ft_place *place, int64_t join_ns, struct ft_store_server **out, struct ft_err *err)
 {
     struct ft_addr a;
-    int fd = -1, e = 0;
+    int fd = -1, e = 0, port = 0;
     if (ft_net_resolve(place->master_addr, place->master_port, &a, err)) return ft_wrap(err, "looking up MASTER_ADDR");
-    if (ft_net_listen(&a, place->world + 64, &fd, NULL, &e, err)) {
+    if (ft_net_listen(&a, place->world + 64, &fd, &port, &e, err)) {
         ft_fail(err, FT_NET, "rank 0 cannot listen on %s: %s", a.text, strerror(e));
         if (e == EADDRINUSE)
             return ft_fix(err, "end the program that listens on port %d, or give another MASTER_PORT ([cluster] master_port)",
@@ -518,6 +518,7 @@ enum ft_code ft_store_serve(const struct ft_place *place, int64_t join_ns, struc
     s->listen_fd = fd;
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     s->world = place->world;
+    s->port = port;
     s->token = place->token ? ft_xstrdup(place->token) : NULL;
     s->where = ft_xstrdup(a.text);
     s->join_ns = join_ns;
@@ -537,6 +538,8 @@ enum ft_code ft_store_serve(const struct ft_place *place, int64_t join_ns, struc
     *out = s;
     return FT_OK;
 }
+
+int ft_store_port(const struct ft_store_server *s) { return s->port; }
 
 void ft_store_stop(struct ft_store_server *s, int64_t linger_ns)
 {

@@ -88,10 +88,9 @@ static void fingerprint(const struct rank *r, struct ft_buf *out)
 
 static enum ft_code meet(struct rank *r, struct ft_err *err)
 {
-    static const char *const engines[] = {"auto", "tcp", "mpi", "nccl"};
     struct ft_buf text = {0};
     fingerprint(r, &text);
-    const struct ft_comm_options o = {.engine = engines[r->job.train.collectives],
+    const struct ft_comm_options o = {.engine = ft_train_collectives[r->job.train.collectives],
                                       .timeout_ns = r->job.train.collective_timeout,
                                       .join_ns = join_ns,
                                       .fingerprint = ft_buf_str(&text)};
@@ -131,9 +130,10 @@ static void say_start(const struct rank *r)
     const struct ft_dataset_facts f = ft_dataset_facts(s->train);
     printf("model %s, %lld parameters; %lld rows, %lld tokens, %lld trained\n", s->config.model_type, (long long)s->n_parameters,
            (long long)f.rows, (long long)f.tokens, (long long)f.trained_tokens);
-    printf("%lld updates; global batch %lld = micro %lld × accumulation %lld × dp %lld; warm-up %lld\n", (long long)s->n_updates,
-           (long long)s->layout.deal.global_batch, (long long)s->layout.deal.micro, (long long)s->layout.accumulation,
-           (long long)s->layout.deal.data, (long long)s->schedule.warmup);
+    printf("%lld updates; global batch %lld = micro %lld × accumulation %lld × dp %lld; warm-up %lld; collectives %s\n",
+           (long long)s->n_updates, (long long)s->layout.deal.global_batch, (long long)s->layout.deal.micro,
+           (long long)s->layout.accumulation, (long long)s->layout.deal.data, (long long)s->schedule.warmup,
+           ft_comm_engine(r->comm));
     fflush(stdout);
 }
 

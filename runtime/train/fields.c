@@ -15,7 +15,7 @@ static const char *const recomputes[] = {"off", "selective", "full", NULL};
 static const char *const methods[] = {"full", "lora", "qlora", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
-static const char *const collectives[] = {"auto", "tcp", "mpi", "nccl", NULL};
+const char *const ft_train_collectives[] = {"auto", "tcp", "mpi", "nccl", NULL};
 static const char *const stop_or_warn[] = {"stop", "warn", NULL};
 static const char *const embeddings[] = {"no", "new", "all", NULL};
 static const char *const on_errors[] = {"continue", "stop", NULL};
@@ -31,7 +31,6 @@ static const struct ft_unbuilt no_tokens[] = {{"*", "leave add_tokens out"}, {NU
 static const struct ft_unbuilt no_lora[] = {{"lora", "set method = full"}, {"qlora", "set method = full"}, {NULL, NULL}};
 static const struct ft_unbuilt no_wsd[] = {{"wsd", "set schedule = cosine"}, {NULL, NULL}};
 static const struct ft_unbuilt no_cuda[] = {{"cuda", "set device = cpu"}, {NULL, NULL}};
-static const struct ft_unbuilt no_engines[] = {{"mpi", "set collectives = auto"}, {"nccl", "set collectives = auto"}, {NULL, NULL}};
 static const struct ft_unbuilt no_adapter[] = {{"adapter", "set what = full"}, {"merged", "set what = full"}, {NULL, NULL}};
 static const struct ft_unbuilt no_lora_key[] = {{"*", "set [train] method = full and leave [lora] out"}, {NULL, NULL}};
 static const struct ft_unbuilt no_async[] = {{"yes", "set async = no"}, {NULL, NULL}};
@@ -189,11 +188,10 @@ static const struct ft_field train_rows[] = {
      .help = "where to compute"},
     {.name = "collectives",
      .type = FT_F_ENUM,
-     .values = collectives,
+     .values = ft_train_collectives,
      .def = "auto",
      .at = AT(collectives),
-     .unbuilt = no_engines,
-     .help = "what moves bytes between ranks"},
+     .help = "what moves bytes between ranks; auto: mpi when mpirun or srun --mpi started them and it is built, else tcp"},
     {.name = "collective_timeout",
      .type = FT_F_DURATION,
      .def = "10m",

@@ -59,6 +59,7 @@ struct ft_export_fields {
     int what, dtype, rslora, merge_base;
 };
 
+extern const char *const ft_train_collectives[]; /* words of `collectives`, as ft_comm_open takes them; NULL at the end */
 extern const struct ft_section ft_model_section, ft_train_section, ft_lora_section, ft_eval_section, ft_checkpoint_section,
     ft_export_section;
 

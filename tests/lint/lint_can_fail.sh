@@ -84,6 +84,13 @@ mkdir -p "$tmp/l/bin"
 printf '#include <math.h>\nint main(int c, char **v) { (void)v; return (int)cos(c); }\n' >"$tmp/l/m.c"
 ${CC:-cc} "$tmp/l/m.c" -o "$tmp/l/bin/ftlaunch-agent" -Wl,--no-as-needed -lm
 expect 1 symbols "an agent that needs libm" "$tmp/l"
+rm -rf "$tmp/l/bin"
+plugin() { printf "$1" >"$tmp/l/p.c" && ${CC:-cc} -shared -fPIC "$tmp/l/p.c" -o "$tmp/l/libft_p.so"; }
+lib 'int ft_a(void) { return 1; }\n'
+plugin '__attribute__((visibility("hidden"))) int help(void) { return 1; }\nconst void *ft_p_plugin(void) { return help() ? "" : 0; }\n'
+expect 0 symbols "a plugin of one function" "$tmp/l"
+plugin 'int ft_help(void) { return 1; }\nconst void *ft_p_plugin(void) { return ft_help() ? "" : 0; }\n'
+expect 1 symbols "a plugin of two" "$tmp/l"
 
 echo "$n lint cases"
 [ $n -ge 20 ] || fail=1

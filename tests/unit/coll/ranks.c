@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/clock.h"
 
 static int say_fd(int set)
@@ -67,6 +68,18 @@ static void child(struct ranks *r, int rank, int port, int fd)
                          .progress_fd = -1,
                          .dialect = "bare"};
     exit(r->run(&p, r->arg)); /* exit: the leak check of the sanitizers runs */
+}
+
+int rank_here(int (*run)(const struct ft_place *place, void *arg), void *arg)
+{
+    struct ft_arena *arena = ft_arena_create();
+    struct ft_place place;
+    struct ft_err err = {0};
+    const enum ft_code rc = ft_place_from_env(environ, arena, &place, &err);
+    if (rc) say_err(rc, &err);
+    const int status = rc ? 10 + (int)rc : run(&place, arg);
+    ft_arena_destroy(arena);
+    return status;
 }
 
 static void drain(struct ranks *r, const int *fds, int wait_ms)

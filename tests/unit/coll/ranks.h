@@ -33,6 +33,8 @@ struct ranks {
 };
 
 void ranks_run(struct ranks *r);
+/* This process is one rank that something else started (mpirun): its place is in the environment. Runs run; its exit status. */
+int rank_here(int (*run)(const struct ft_place *place, void *arg), void *arg);
 void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void say_err(enum ft_code code, const struct ft_err *err);
 int free_port(void);

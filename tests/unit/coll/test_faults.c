@@ -431,8 +431,24 @@ static void test_no_master(void **state)
     assert_non_null(strstr(err.fix, "use ftlaunch run, or set MASTER_ADDR"));
 }
 
-int main(void)
+/* test_coll_faults ENGINE ACT ACTOR SECONDS: one rank of it, started by mpirun; SECONDS: collective_timeout. mpirun's SIGTERM, which
+ * it sends when a rank has ended, must not come before this rank's own word. */
+static int one_rank(char **argv)
 {
+    static const char *const acts[] = {"work",  "stay-away",  "die",       "die-in-it", "abort",
+                                       "leave", "other-call", "other-tag", "other-size"};
+    struct script s = script((int)strtol(argv[3], NULL, 10), ACT_WORK);
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+        if (!strcmp(acts[i], argv[2])) s.act = (enum act)i;
+    s.engine = argv[1];
+    s.timeout_s = strtod(argv[4], NULL);
+    signal(SIGTERM, SIG_IGN);
+    return rank_here(run, &s);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 5) return one_rank(argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_killed),

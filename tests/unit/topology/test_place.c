@@ -107,6 +107,37 @@ static void test_dialects(void **state)
     assert_int_equal(failed, 0);
 }
 
+/* By what an MPI library would find the other ranks. */
+static void test_pmi(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *env;
+        enum ft_pmi want;
+    } rows[] = {
+        {"", FT_PMI_NONE},
+        {"RANK=1 WORLD_SIZE=2", FT_PMI_NONE},
+        {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 PMIX_RANK=1 PMIX_NAMESPACE=n", FT_PMI_OPENMPI},
+        {"RANK=1 WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", FT_PMI_OPENMPI},
+        {"RANK=1 WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", FT_PMI_NONE}, /* mpirun started launchers */
+        {"RANK=0 WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", FT_PMI_NONE},
+        {"RANK=1 WORLD_SIZE=2 FT_RUN_ID=r OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", FT_PMI_NONE},
+        {"RANK=1 WORLD_SIZE=2 TORCHELASTIC_RUN_ID=r PMI_RANK=1 PMI_SIZE=2", FT_PMI_NONE},
+        {"PMI_RANK=1 PMI_SIZE=4 PMI_FD=9 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2", FT_PMI_1},
+        {"SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_STEP_NODELIST=a,b PMI_RANK=1 PMI_SIZE=2", FT_PMI_1},
+        {"SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_STEP_NODELIST=a,b PMIX_RANK=1 PMIX_NAMESPACE=slurm.pmix.1.0",
+         FT_PMI_PMIX},
+        {"SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_STEP_NODELIST=a,b", FT_PMI_NONE},
+        {"PMIX_RANK=4294967294 PMIX_NAMESPACE=n", FT_PMI_NONE},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ft_place p;
+        struct ft_err err;
+        assert_int_equal(ft_place_from_env(env_of(rows[i].env), arena, &p, &err), FT_OK);
+        if (p.pmi != rows[i].want) fail_msg("%s: %d, not %d", rows[i].env, (int)p.pmi, (int)rows[i].want);
+    }
+}
+
 static void test_round_trip(void **state)
 {
     (void)state;
@@ -185,7 +216,7 @@ static int end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dialects), cmocka_unit_test(test_round_trip),
-                                       cmocka_unit_test(test_tasks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dialects), cmocka_unit_test(test_pmi),
+                                       cmocka_unit_test(test_round_trip), cmocka_unit_test(test_tasks)};
     return cmocka_run_group_tests(tests, begin, end);
 }
