@@ -109,6 +109,58 @@ static void test_property(void **state)
     }
 }
 
+/* "[0,2][1,3]" of a set of axes. */
+static void text_of(struct ft_mesh m, unsigned axes, struct ft_buf *out)
+{
+    ft_buf_clear(out);
+    for (int g = 0; g < ft_mesh_n_groups(m, axes); g++) {
+        ft_buf_addc(out, '[');
+        for (int i = 0; i < ft_mesh_group_size(m, axes); i++)
+            ft_buf_addf(out, i ? ",%d" : "%d", ft_mesh_group_member(m, axes, g, i));
+        ft_buf_addc(out, ']');
+    }
+}
+
+static void test_RT01_groups(void **state)
+{
+    (void)state;
+    enum { TP = 1 << FT_AXIS_TP, CP = 1 << FT_AXIS_CP, DP = 1 << FT_AXIS_DP, PP = 1 << FT_AXIS_PP };
+    static const struct {
+        int tp, cp, dp, pp;
+        const char *order;
+        unsigned axes;
+        const char *groups;
+    } cases[] = {
+        {2, 1, 2, 4, "tp-dp-pp", TP, "[0,1][2,3][4,5][6,7][8,9][10,11][12,13][14,15]"},
+        {2, 1, 2, 4, "tp-dp-pp", DP, "[0,2][1,3][4,6][5,7][8,10][9,11][12,14][13,15]"},
+        {2, 1, 2, 4, "tp-dp-pp", PP, "[0,4,8,12][1,5,9,13][2,6,10,14][3,7,11,15]"},
+        {2, 1, 2, 4, "tp-dp-pp", TP | PP, "[0,1,4,5,8,9,12,13][2,3,6,7,10,11,14,15]"},
+        {2, 1, 2, 4, "tp-pp-dp", PP, "[0,2,4,6][1,3,5,7][8,10,12,14][9,11,13,15]"},
+        {2, 1, 2, 4, "tp-pp-dp", DP, "[0,8][1,9][2,10][3,11][4,12][5,13][6,14][7,15]"},
+        {2, 2, 2, 2, "tp-cp-dp-pp", DP, "[0,4][1,5][2,6][3,7][8,12][9,13][10,14][11,15]"},
+        {2, 2, 2, 2, "tp-cp-dp-pp", PP, "[0,8][1,9][2,10][3,11][4,12][5,13][6,14][7,15]"},
+        {2, 2, 2, 2, "tp-cp-dp-pp", CP | DP, "[0,2,4,6][1,3,5,7][8,10,12,14][9,11,13,15]"},
+        {2, 2, 2, 2, "tp-cp-dp-pp", CP, "[0,2][1,3][4,6][5,7][8,10][9,11][12,14][13,15]"},
+        {4, 1, 3, 1, "tp-dp-pp", DP, "[0,4,8][1,5,9][2,6,10][3,7,11]"},
+    };
+    struct ft_buf text = {0};
+    struct ft_err err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ft_mesh m = ft_mesh_make(cases[i].tp, cases[i].cp, cases[i].dp, cases[i].pp);
+        assert_int_equal(ft_mesh_parse_order(cases[i].order, &m, &err), FT_OK);
+        text_of(m, cases[i].axes, &text);
+        assert_string_equal(text.data, cases[i].groups);
+    }
+    ft_buf_fini(&text);
+    const struct ft_mesh m = ft_mesh_make(2, 1, 2, 4);
+    for (int g = 0; g < 4; g++) {
+        int two[2];
+        assert_int_equal(ft_mesh_embedding_group(m, g, two), 2);
+        assert_int_equal(two[0], g);
+        assert_int_equal(two[1], 12 + g);
+    }
+}
+
 static void test_order(void **state)
 {
     (void)state;
@@ -129,6 +181,6 @@ static void test_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_property),
-                                       cmocka_unit_test(test_order)};
+                                       cmocka_unit_test(test_RT01_groups), cmocka_unit_test(test_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,17 +106,24 @@ static void sigterm_of_any_rank_ends_all_with_143(void **state)
     }
 }
 
+/* Over data ranks, over stages and over tensor ranks: the victim waits in another collective each time. */
 static void r1_a_killed_rank_is_named_by_the_others(void **state)
 {
     (void)state;
-    for (int victim = 0; victim < 3; victim++) {
+    static const struct {
+        const char *layout;
+        int n;
+    } kinds[] = {{"parallel.data=3", 3}, {"parallel.pipeline=4", 4}, {"parallel.tensor=2", 4}};
+    for (int k = 0; k < 3 * 3; k++) {
+        const int victim = k % 3, n = kinds[k / 3].n;
         struct plan p;
         open_plan(&p, victim, SIGKILL);
-        struct ranks r = {.n = 3, .run = one_rank, .arg = &p, .limit_s = 60};
+        p.sets[p.n_sets++] = kinds[k / 3].layout;
+        struct ranks r = {.n = n, .run = one_rank, .arg = &p, .limit_s = 60};
         char name[32];
         (void)snprintf(name, sizeof name, "rank %d", victim);
         ranks_run(&r);
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < n; i++) {
             assert_false(r.late[i]);
             if (i == victim) {
                 assert_true(WIFSIGNALED(r.status[i]));

@@ -12,8 +12,8 @@
 #include "tests/unit/train/hf_case.h"
 #include "tests/unit/train/job_run.h"
 
-/* (b, d) of a global batch of 8; 19 rows: the last update of an epoch has 3, so with 8 ranks five have none. */
-static void rt08_rt09_loss_norm_and_weights_at_every_split(void **state)
+/* R7: the loss that is written is the one of all micro-batches, whatever the accumulation. (b, d) of a global batch of 8; 19 rows: the last update of an epoch has 3, so with 8 ranks five have none. */
+static void rt08_rt09_r7_loss_norm_and_weights_at_every_split(void **state)
 {
     (void)state;
     static const int splits[][2] = {{8, 1}, {1, 1}, {4, 1}, {2, 2}, {1, 2}, {4, 2}, {1, 4}, {2, 4}, {1, 8}};
@@ -304,7 +304,7 @@ static void patience_stops_and_the_best_is_exported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rt08_rt09_loss_norm_and_weights_at_every_split),
+        cmocka_unit_test(rt08_rt09_r7_loss_norm_and_weights_at_every_split),
         cmocka_unit_test(rt08_three_and_six_data_ranks),
         cmocka_unit_test(rt08_packed_is_unpacked),
         cmocka_unit_test(rt18_the_same_run_is_the_same_bits_with_and_without_evaluation),
