@@ -75,7 +75,7 @@ struct ft_launch_fields {
     bool gather;
     int slow_output, children, end; /* enums above */
     int64_t deadline;               /* ns; 0: none */
-    int64_t cooldown;               /* ns */
+    int64_t cooldown;               /* ns; 0: faults of nodes are not remembered */
     struct ft_list secrets;         /* names masked besides the rule */
 };
 extern const struct ft_section ft_cluster_section, ft_ssh_section, ft_mpi_section, ft_slurm_section, ft_launch_section;

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "launcher/head.h"
+#include "launcher/node_faults.h"
 #include "launcher/proc.h"
 
 enum { MISSED_SILENT = 2, MISSED_LOST = 4, LEASE_BEATS = 5 };
@@ -429,6 +430,17 @@ static void on_frame(struct ft_head *h, struct ft_head_node *n, const struct ft_
 
 /* ---- the transport's side ---- */
 
+/* For the next run's plan. A jump host that is lost says nothing about the nodes behind it. */
+static void remember(struct ft_head *h, const struct ft_head_node *n, bool loss, const char *phase, const char *reason)
+{
+    static const char *const starts[] = {"tcp", "banner", "kex", "channel", "agent", "stream"};
+    bool is_start = false;
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) is_start |= !strcmp(phase, starts[i]);
+    if (h->check || h->ops->same_machine || ft_str_starts(reason, "jump host") || (!loss && !is_start)) return;
+    const struct ft_node_fault f = {.node = n->name, .boot = n->boot, .kind = loss ? "loss" : "start", .run = h->q->dir.id};
+    ft_node_faults_add(h->config, &f);
+}
+
 static void lose(struct ft_head *h, int node, const char *phase, const char *reason, int status)
 {
     struct ft_head_node *n = &h->nodes[node];
@@ -463,6 +475,7 @@ static void lose(struct ft_head *h, int node, const char *phase, const char *rea
         n->fail_phase = phase;
         n->fail_reason = ft_xstrdup(reason);
     }
+    remember(h, n, up, phase, reason);
     if (n->seat < 0 && !h->check)
         ft_head_say(h, FT_LOG_WARN, "spare %s %s: %s: %s", n->name, up ? "was lost" : "is not there", phase, reason);
     if (up) ft_head_event(h, (struct ft_job_event){.kind = FT_EV_LOST, .node = node, .text = reason});

@@ -227,6 +227,7 @@ static int run(const struct ft_command *self, int argc, char **argv)
         ft_cmd_fail(&c, &err);
         return ft_cmd_end(&c);
     }
+    c.uses_nodes = true;
     const struct ft_plan *p = ft_cmd_load_job(&c) ? ft_cmd_make_plan(&c, n) : NULL;
     struct ft_json *answer = c.argv.n_rest ? NULL : ask_fttrain(&c, p);
     if (p && p->config->cluster.transport == FT_TRANSPORT_LOCAL) check_here(&c, p);

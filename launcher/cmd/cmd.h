@@ -66,6 +66,7 @@ struct ft_cmd {
     struct ft_faults faults;
     const struct ft_launcher_config *config;
     struct ft_plan_request planning; /* of ft_cmd_make_plan */
+    bool uses_nodes;                 /* run, check: nodes that failed lately are planned last */
     const char *job_name;            /* base name of the last file without .ini; NULL: no file */
 };
 

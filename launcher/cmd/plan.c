@@ -6,6 +6,7 @@
 #include "base/ini.h"
 #include "launcher/ask.h"
 #include "launcher/cmd/cmd.h"
+#include "launcher/node_faults.h"
 
 extern char **environ;
 
@@ -30,12 +31,18 @@ static size_t stack_bytes(void)
 
 const struct ft_plan *ft_cmd_make_plan(struct ft_cmd *c, int n_ranks)
 {
+    struct ft_names *late = NULL;
+    if (c->uses_nodes) { /* planning alone is the same every time */
+        late = ft_arena_alloc(c->arena, sizeof *late);
+        ft_node_faults_read(c->config, c->arena, late, &c->faults);
+    }
     c->planning = (struct ft_plan_request){.config = c->config,
                                            .n_ranks = n_ranks,
                                            .program = c->argv.n_rest ? c->argv.rest : NULL,
                                            .n_program = c->argv.n_rest,
                                            .fttrain = ft_find_fttrain(c->arena),
                                            .job_name = c->job_name,
+                                           .late = late,
                                            .environ_ = environ,
                                            .stack_bytes = stack_bytes()};
     return ft_plan_make(&c->planning, c->arena, &c->faults);

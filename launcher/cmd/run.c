@@ -237,6 +237,7 @@ static int run(const struct ft_command *self, int argc, char **argv)
 {
     struct request q = {.command = argv};
     ft_cmd_begin(&q.c, self, argc, argv);
+    q.c.uses_nodes = true;
     if (!read_options(&q) || (q.continued && !resume(&q)) || !ft_cmd_read_job(&q.c)) return ft_cmd_end(&q.c);
     if (q.continued) q.changed = changes(&q);
     const struct ft_plan *p = ft_cmd_make_plan(&q.c, q.n_ranks);

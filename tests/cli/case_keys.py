@@ -15,7 +15,6 @@ def call(*line):
 
 for what, line, words in [
         ("a rank that is none for stdin", ["-n", "4", "--set", "launch.stdin=4"], ["stdin = 4", "0 to 3", "[launch] stdin"]),
-        ("cooldown", ["-n", "4", "--set", "launch.cooldown=1m"], ["cooldown", "not built yet", "set it to 0"]),
         ("more ranks than a node may have", ["-n", "4097"], ["4097", "1..4096"])]:
     status, out, err = call("run", *line, "--", "true")
     check("refused: " + what, status == 2 and all(w in err for w in words), status, err)

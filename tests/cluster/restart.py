@@ -28,7 +28,7 @@ def lines(p):
 
 
 with Bed(4) as bed:
-    job = bed.write("job.ini", "[cluster]\ntransport = ssh\n[ssh]\ntimeout = 4s\n[launch]\nrestarts = 3\ngrace = 2s\nheartbeat = 500ms\n[nodes]\nnode[01-04] = slots=1\n")
+    job = bed.write("job.ini", "[cluster]\ntransport = ssh\n[ssh]\ntimeout = 4s\n[launch]\nrestarts = 3\ngrace = 2s\ncooldown = 0\nheartbeat = 500ms\n[nodes]\nnode[01-04] = slots=1\n")
     spare = ["--set", "launch.spare_nodes=1"]
 
     # a spare that is not needed ends with the others
@@ -100,6 +100,24 @@ with Bed(4) as bed:
         _, ev = events(bed)
         c.eq((ev[-1]["ev"], ev[-1]["cause"]["kind"]), ("run_end", "node"), "its cause")
         c.eq(bed.ps_within(20), [], "left behind")
+
+    # a node that was lost is used last for a while, and the run says so
+    remember = ["--set", "launch.cooldown=30m", "--set", "launch.restarts=0"]
+    p = start(bed, job, *spare, *remember, "--", *PROG)
+    wait_for(c, bed, 3, "sleep 301")
+    bed.kill("node02")
+    finish(p)
+    bed.boot("node02")
+    c.eq(p.rc, 125, "a lost node without restarts", p)
+    with open(bed.home + "/.local/state/ftlaunch/faults.jsonl") as f:
+        c.eq([(json.loads(l)["node"], json.loads(l)["kind"]) for l in f], [("node02", "loss")], "what is remembered")
+    for more, order in ((remember, ["node01", "node04", "node03"]), (["--set", "launch.cooldown=0"], ["node01", "node02", "node03"]),
+                        (remember + ["--set", "cluster.name=other"], ["node01", "node02", "node03"])):
+        r = bed.run("ftlaunch", "run", job, *spare, *more, "--", "sh", "-c", "echo $RANK $FT_NODE")
+        c.eq((r.rc, lines(r)), (0, ["%d %s" % x for x in enumerate(order)]), "order of nodes", r)
+        c.eq(("node02 is used last: it was lost" in r.err), order[1] == "node04", "and it is said", r)
+    r = bed.run("ftlaunch", "run", job, *remember, "--", "sh", "-c", "echo $RANK $FT_NODE")
+    c.eq(lines(r), ["%d node%02d" % (i, i + 1) for i in range(4)], "it is never left out", r)
 
     # a rank that fails on one node again and again: its place goes to the spare
     sick = ["sh", "-c", "echo $((FT_RESTART + 1)) >&$FT_PROGRESS; [ $FT_RESTART != 2 ] || exit 0; touch $FT_RUN_DIR/$RANK.$FT_RESTART; "

@@ -53,7 +53,7 @@ static void test_defaults(void **state)
     assert_int_equal(c->launch.children, FT_CHILDREN_END);
     assert_int_equal(c->launch.end, FT_END_ALL);
     assert_true(c->launch.deadline == 0);
-    assert_true(c->launch.cooldown == 0);
+    assert_true(c->launch.cooldown == 1800 * FT_SEC);
     assert_true(c->ssh.timeout == 30 * FT_SEC);
     assert_int_equal(c->ssh.parallel, 64);
     assert_int_equal(c->ssh.host_keys, FT_HOST_KEYS_STRICT);
