@@ -15,6 +15,8 @@
 
 #define GOODBYE_LIMIT  (3 * FT_SEC)   /* BYE to the end of the agents */
 #define ASK_LIMIT      (120 * FT_SEC) /* fttrain check on a node */
+#define SWEEP_LIMIT    (10 * FT_SEC)
+#define ORPHANS        (4 * FT_SEC)   /* an agent without a head: TERM, KILL, gone */
 #define CONSOLE_STALL  (5 * FT_SEC)   /* a reader that takes nothing while the run is being ended */
 #define CONSOLE_KILLED FT_SEC         /* the same after KILL */
 #define CREDIT_NODE    (1024 * 1024)
@@ -203,6 +205,7 @@ static void make_job(struct ft_head *h)
         h->nodes[n] = (struct ft_head_node){.index = n, .name = conf->name, .conf = conf, .seat = -1};
     }
     ft_head_seat_first(h);
+    const int64_t beat = l->heartbeat > 0 ? l->heartbeat : 2 * FT_SEC, sweep = 2 * beat + ORPHANS;
     uint64_t seed;
     memcpy(&seed, h->secret, sizeof seed);
     struct ft_job_config c = {.n_nodes = h->n_nodes,
@@ -212,6 +215,7 @@ static void make_job(struct ft_head *h)
                               .grace = l->grace,
                               .reach_timeout = h->config->ssh.timeout + FT_SEC, /* the transport's own deadline comes first */
                               .ready_timeout = h->config->ssh.timeout + FT_SEC + (p->is_fttrain ? ASK_LIMIT : 0),
+                              .sweep_limit = sweep < SWEEP_LIMIT ? sweep : SWEEP_LIMIT,
                               .hang_timeout = l->hang_timeout,
                               .restarts = (int)l->restarts,
                               .restart_window = l->restart_window,
@@ -224,7 +228,7 @@ static void make_job(struct ft_head *h)
     h->ranks = ft_xcalloc((size_t)p->world, sizeof *h->ranks);
     h->credit = CREDIT_ALL / (unsigned)h->n_nodes < CREDIT_NODE ? CREDIT_ALL / (unsigned)h->n_nodes : CREDIT_NODE;
     if (h->credit < CREDIT_LEAST) h->credit = CREDIT_LEAST;
-    h->beat_ns = l->heartbeat > 0 ? l->heartbeat : 2 * FT_SEC;
+    h->beat_ns = beat;
 }
 
 static void make_output(struct ft_head *h)

@@ -459,7 +459,7 @@ static void on_tick(struct ft_job *j, const struct ft_job_event *e, struct ft_jo
     }
     if (j->state == FT_JOB_STOPPING) { /* a lost node that cannot be reached again: its lease ends what is there */
         for (int n = 0; n < j->c.n_nodes; n++)
-            if (e->t >= j->nodes[n].lost_at + FT_JOB_SWEEP_LIMIT) j->nodes[n].sweeping = false;
+            if (e->t >= j->nodes[n].lost_at + j->c.sweep_limit) j->nodes[n].sweeping = false;
         check_stopped(j, e->t, out);
     }
     if (j->state == FT_JOB_RESTARTING && j->c.deadline && e->t >= j->begin_at + j->c.deadline) {
@@ -491,7 +491,7 @@ static void set_tick(struct ft_job *j)
         for (int n = 0; n < j->c.n_nodes; n++) {
             if (j->killed && j->nodes[n].seated && j->nodes[n].state == FT_NODE_UP)
                 at = sooner(at, j->killed_at + FT_JOB_KILL_LIMIT);
-            if (j->nodes[n].sweeping) at = sooner(at, j->nodes[n].lost_at + FT_JOB_SWEEP_LIMIT);
+            if (j->nodes[n].sweeping) at = sooner(at, j->nodes[n].lost_at + j->c.sweep_limit);
         }
         break;
     case FT_JOB_OFF:

@@ -299,7 +299,10 @@ class Bed:
         self.wait_ready(name)
 
     def all_of(self, name):
-        uts = os.readlink("/proc/%d/ns/uts" % self.pids[name])
+        try:
+            uts = os.readlink("/proc/%d/ns/uts" % self.pids[name])
+        except FileNotFoundError:  # without power
+            return
         for q in filter(str.isdigit, os.listdir("/proc")):
             try:
                 if os.readlink("/proc/%s/ns/uts" % q) == uts:

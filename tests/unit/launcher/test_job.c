@@ -121,6 +121,7 @@ static void play(const char *const *lines)
                               .grace = option(lines[0], "grace", 30) * FT_SEC,
                               .reach_timeout = 30 * FT_SEC,
                               .ready_timeout = 30 * FT_SEC,
+                              .sweep_limit = 10 * FT_SEC,
                               .hang_timeout = option(lines[0], "hang", 0) * FT_SEC,
                               .deadline = option(lines[0], "deadline", 0) * FT_SEC,
                               .restarts = option(lines[0], "restarts", 0),
@@ -331,6 +332,7 @@ static void the_window_counts_beyond_64(void **state)
                               .grace = FT_SEC,
                               .reach_timeout = 30 * FT_SEC,
                               .ready_timeout = 30 * FT_SEC,
+                              .sweep_limit = 10 * FT_SEC,
                               .restarts = 100,
                               .restart_window = 1000 * FT_SEC};
     ft_job_init(&j, &c);
@@ -539,6 +541,7 @@ static void random_orders_keep_the_invariants(void **state)
                                   .grace = 3 * FT_SEC,
                                   .reach_timeout = 300 * FT_SEC,
                                   .ready_timeout = 300 * FT_SEC,
+                                  .sweep_limit = 10 * FT_SEC,
                                   .hang_timeout = s % 2 ? 60 * FT_SEC : 0,
                                   .restarts = (int)(s % 3),
                                   .deadline = s % 5 ? 0 : 200 * FT_SEC,
