@@ -16,9 +16,9 @@
 #define GOODBYE_LIMIT  (3 * FT_SEC)   /* BYE to the end of the agents */
 #define ASK_LIMIT      (120 * FT_SEC) /* fttrain check on a node */
 #define SWEEP_LIMIT    (10 * FT_SEC)
-#define ORPHANS        (4 * FT_SEC)   /* an agent without a head: TERM, KILL, gone */
-#define CONSOLE_STALL  (5 * FT_SEC)   /* a reader that takes nothing while the run is being ended */
-#define CONSOLE_KILLED FT_SEC         /* the same after KILL */
+#define ORPHANS        (4 * FT_SEC) /* an agent without a head: TERM, KILL, gone */
+#define CONSOLE_STALL  (5 * FT_SEC) /* a reader that takes nothing while the run is being ended */
+#define CONSOLE_KILLED FT_SEC       /* the same after KILL */
 #define CREDIT_NODE    (1024 * 1024)
 #define CREDIT_ALL     (64 * 1024 * 1024)
 #define CREDIT_LEAST   (64 * 1024)

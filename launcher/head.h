@@ -123,8 +123,8 @@ struct ft_head {
     struct ft_watch signals;
     int signal_fd;
     struct ft_timer tick, beat, mux_timer, progress_timer, console_timer;
-    int64_t start_at, beat_ns;
-    uint64_t credit; /* window per node */
+    int64_t start_at, beat_ns, beat_at; /* beat_at: of the last beat */
+    uint64_t credit;                    /* window per node */
     unsigned char secret[32];
     char token[65];
     char master_addr[64];

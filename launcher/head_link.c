@@ -76,12 +76,22 @@ int64_t ft_head_time(const struct ft_head *h, int node, int64_t t_node, int64_t 
     return best ? t_node - best->offset : ft_head_now();
 }
 
+/* While the head itself stood still (SIGSTOP, a machine that was paused) nobody was silent: what they said waits to be read. */
+static int64_t own_stall(struct ft_head *h, int64_t now)
+{
+    const int64_t late = h->beat_at ? now - h->beat_at - h->beat_ns : 0;
+    h->beat_at = now;
+    return late > h->beat_ns / 2 ? late : 0;
+}
+
 void ft_head_beat(struct ft_head *h)
 {
     int64_t now = ft_head_now();
+    const int64_t stall = own_stall(h, now);
     for (int i = 0; i < h->n_nodes; i++) {
         struct ft_head_node *n = &h->nodes[i];
         if (!n->open || !n->greeted) continue;
+        n->heard_at += stall;
         ping(h, i);
         if (n->sweeping) continue;
         int64_t age = now - n->heard_at;

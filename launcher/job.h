@@ -144,7 +144,7 @@ struct ft_job_config {
     const int *rank_node;          /* (n_ranks) */
     int64_t grace, reach_timeout, ready_timeout, hang_timeout, restart_window, deadline; /* ns; 0: off (hang, window, deadline) */
     int restarts, first_attempt; /* first_attempt: FT_RESTART of the first one */
-    int64_t sweep_limit; /* ns: reaching a lost node again to clean it; then its lease has ended what is there */
+    int64_t sweep_limit;         /* ns: reaching a lost node again to clean it; then its lease has ended what is there */
     bool end_rank0, is_fttrain;
     uint64_t seed; /* of the jitter */
 };

@@ -6,8 +6,8 @@
 #include "launcher/job.h"
 
 enum { FT_JOB_STEP_TIMES = 64 };
-#define FT_JOB_DONE_GRACE   (2 * FT_SEC) /* for what ended ranks left behind */
-#define FT_JOB_KILL_LIMIT   (2 * FT_SEC) /* KILL to GONE; later the node counts as lost */
+#define FT_JOB_DONE_GRACE   (2 * FT_SEC)   /* for what ended ranks left behind */
+#define FT_JOB_KILL_LIMIT   (2 * FT_SEC)   /* KILL to GONE; later the node counts as lost */
 #define FT_JOB_SEAT_LIMIT   (600 * FT_SEC) /* asking fttrain about smaller layouts; each question has its own deadline */
 #define FT_JOB_SAME_SIGNAL  (50 * FT_MS)   /* two INTs this near are one: timeout(1) signals the child and its group */
 #define FT_JOB_STACKS_LIMIT (11 * FT_SEC)  /* what the agents get to collect stacks, and a second */

@@ -10,6 +10,7 @@ The root user of the bed has a home of its own (bed.home, seen by all nodes like
 known_hosts; the rest of the file system is the machine's. Everything is removed at the end, also after a failure."""
 
 import atexit
+import json
 import os
 import shutil
 import signal
@@ -40,7 +41,7 @@ def need():
 
 
 def sh(*argv, **kw):
-    r = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, **kw)
+    r = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=180, **kw)
     if r.returncode:
         raise RuntimeError("%s: %s" % (" ".join(argv), r.stdout.decode(errors="replace")))
     return r.stdout.decode()
@@ -75,7 +76,7 @@ ip addr add $ip/20 brd + dev eth0
 ip link set eth0 up
 if [ "$name" != head ]; then
   %(sshd)s -D -f $dir/$name/sshd_config -E $dir/$name/sshd.log &
-  n=0; while [ ! -s /run/sshd.pid ] && [ $n -lt 500 ]; do sleep 0.01; n=$((n+1)); done
+  n=0; while [ ! -s /run/sshd.pid ] && [ $n -lt 6000 ]; do sleep 0.01; n=$((n+1)); done
 fi
 echo ok > $dir/$name/ready
 while :; do sleep %(sleep)s & wait; done
@@ -193,7 +194,7 @@ class Bed:
                                             stdout=log, stderr=log, start_new_session=True)
 
     def wait_ready(self, name):
-        end = time.time() + 30
+        end = time.time() + 120
         p = self.inits[name]
         while not os.path.exists("%s/%s/ready" % (self.dir, name)):
             if time.time() > end or p.poll() is not None:
@@ -257,7 +258,7 @@ class Bed:
         self.others.append(p)
         return p
 
-    def run(self, *argv, node="head", timeout=60, env=None, **kw):
+    def run(self, *argv, node="head", timeout=240, env=None, **kw):
         """A result with rc, out, err, s (seconds)."""
         t = time.monotonic()
         p = self.popen(*argv, node=node, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
@@ -287,6 +288,15 @@ class Bed:
 
     def heal(self, name):
         self.state(name, 3)
+
+    def delay(self, name, ms):
+        """Everything that leaves or reaches this node takes so much longer each way (0: as before). False: this machine has no netem."""
+        if not shutil.which("tc"):
+            return False
+        dev = ["dev", self.port(name)]
+        subprocess.run(["tc", "-n", self.ns("switch"), "qdisc", "del", *dev, "root"], stderr=subprocess.DEVNULL)
+        add = ["tc", "-n", self.ns("switch"), "qdisc", "add", *dev, "root", "netem", "delay", "%dms" % ms]
+        return not ms or subprocess.run(add, stderr=subprocess.DEVNULL).returncode == 0
 
     def kill(self, name):
         self.cut(name)
@@ -349,6 +359,27 @@ class Bed:
             if not left or time.monotonic() > end:
                 return left
             time.sleep(0.02)
+
+    def agent(self, node):
+        """The agent of a run on a node: the one whose parent, the keeper, is of the same program."""
+        pids = [int(l.split()[1]) for l in self.ps(node) if "ftlaunch-agent" in l]
+        for pid in pids:
+            with open("/proc/%d/stat" % pid) as f:
+                if int(f.read().rsplit(")", 1)[1].split()[1]) in pids:
+                    return pid
+        raise RuntimeError("no agent on %s: %s" % (node, self.ps(node)))
+
+    def events(self, p):
+        """What a run has recorded so far: p of popen or run."""
+        for run in os.listdir(self.work + "/runs") if os.path.isdir(self.work + "/runs") else []:
+            try:
+                with open("%s/runs/%s/events.jsonl" % (self.work, run)) as f:
+                    lines = [l for l in f if l.endswith("\n")]
+            except OSError:
+                continue
+            if any('"pid":%d,' % p.pid in l for l in lines if '"ev":"run_start"' in l):
+                return [json.loads(l) for l in lines]
+        return []
 
     def until(self, cond, seconds):
         """Waits for something; at most so many seconds."""

@@ -52,7 +52,7 @@ with Bed(5) as bed:
     bed.run("mount", "-t", "tmpfs", "tmpfs", bed.work + "/here", node="node02")  # the folder is there, the program is not
     bed.run("mount", "--bind", bed.work + "/other", bed.work + "/here/prog", node="node03")
     bed.run("ip", "route", "add", "blackhole", bed.addr("node04") + "/32", node="node01")
-    argv = (job, "--set", "nodes.node05=port=2299", "--set", "launch.spare_nodes=0", "--set", "launch.workdir=%s/here" % bed.work, "--set", "ssh.timeout=2s", "--", "./prog")
+    argv = (job, "--set", "nodes.node05=port=2299", "--set", "launch.spare_nodes=0", "--set", "launch.workdir=%s/here" % bed.work, "--set", "ssh.timeout=6s", "--", "./prog")
     r = check(bed, "several faults", 2, *argv)
     c.has(r.err, "error: node05: not reached: tcp: connection refused", "a closed port", r)
     c.has(r.err, "error: node02: program './prog': No such file or directory", "a program that is not there", r)

@@ -1,11 +1,8 @@
 #!/usr/bin/env python3
 """How runs over ssh end: failures, cascades, killed launchers and agents, lost nodes, grandchildren, signals. After each one
 nothing of the job is left on any node."""
-import json
 import os
-import re
 import signal
-import subprocess
 import sys
 import time
 
@@ -22,19 +19,12 @@ def wait_for(bed, n, text):
     return wait_for_c(c, bed, n, text)
 
 
-def events(bed, err):
-    m = re.search(r"(\S+/runs/\S+)$", err.split("\n", 1)[0]) if err else None
-    runs = sorted((os.path.join(bed.work, "runs", r) for r in os.listdir(bed.work + "/runs")), key=lambda p: os.stat(p).st_mtime)
-    with open((m.group(1) if m else runs[-1]) + "/events.jsonl") as f:
-        return [json.loads(l) for l in f]
-
-
-def end(bed, what, r, status, words, gone=2.0):
+def end(bed, what, r, status, words):
     c.eq(r.rc, status, what, r)
     for w in words:
         c.has(r.err, w, what, r)
-    c.eq(bed.ps_within(gone), [], "left behind after " + what)
-    ev = events(bed, r.err)
+    c.eq(bed.ps_within(20), [], "left behind after " + what)
+    ev = bed.events(r)
     c.eq((ev[-1]["ev"], ev[-1]["status"]), ("run_end", status), "last event of " + what)
     c.eq(r.err.count("ftlaunch: error:"), 1 if status else 0, "said once, " + what, r)
     return ev
@@ -49,19 +39,29 @@ def failures(bed, job):
     run = lambda *argv, **kw: bed.run("ftlaunch", "run", job, "--", *argv, **kw)
     r = run(*script({3: "echo last words >&2; sleep 0.5; exit 7"}))
     end(bed, "1a", r, 7, ["rank 3 on node04 failed with exit status 7", "last words", "3 ranks ended by the launcher"])
-    c.ok(r.s < 4, "1a ends soon", r)
+    c.ok(r.s < 10, "1a ends soon", r)
     r = bed.run("ftlaunch", "run", job, "--set", "launch.grace=1s", "--", *script({3: "sleep 0.5; exit 7"}, "trap '' TERM INT HUP; sleep 301"))
     end(bed, "1b", r, 7, ["exit status 7", "cut by KILL"])
-    c.ok(r.s < 6, "1b ends soon after the grace", r)
+    c.ok(r.s < 14, "1b ends soon after the grace", r)
     r = run(*script({3: "ulimit -c 0; sleep 0.5; kill -SEGV $$"}))
     end(bed, "1d", r, 139, ["SIGSEGV"])
     r = run(*script({3: "sleep 0.5; kill -KILL $$"}))
     end(bed, "1e", r, 137, ["killed from outside", "likely"])
+    # the others notice the death of rank 2 (its lock is free), 0.2 s later they fail themselves
+    held = "exec 9>$FT_RUN_DIR/lock; flock 9; touch $FT_RUN_DIR/held; sleep 0.2; exit 3"
+    notice = "until [ -e $FT_RUN_DIR/held ]; do sleep 0.02; done; exec 9<$FT_RUN_DIR/lock; flock 9; "
     for i in range(5):
-        r = run(*script({2: "sleep 0.6; exit 3"}, "sleep 0.62; exit 9"))
-        end(bed, "2b run %d" % i, r, 3, ["rank 2 on node03 failed with exit status 3"])
-    r = run(*script({2: "sleep 0.6; exit 3"}, "sleep 0.62; exit 69"))
-    end(bed, "2e", r, 3, ["rank 2 on node03"])
+        r = run(*script({2: held}, notice + "sleep 0.2; exit 9"))
+        ev = end(bed, "2a run %d" % i, r, 3, ["rank 2 on node03 failed with exit status 3"])
+        c.eq(sorted((e["rank"], e["consequence"]) for e in ev if e["ev"] == "rank_exit"), [(0, True), (1, True), (2, False), (3, True)], "2a consequences")
+    r = run(*script({2: held}, notice + "sleep 0.2; ulimit -c 0; kill -ABRT $$"))
+    end(bed, "2c", r, 3, ["rank 2 on node03 failed with exit status 3"])
+    # 69 is earlier at the head than the cause: node03 is behind a slow link
+    slow = bed.delay("node03", 100)
+    for i in range(3):
+        r = run(*script({2: held}, notice + "exit 69"))
+        end(bed, "2e run %d%s" % (i, "" if slow else ", without delay"), r, 3, ["rank 2 on node03"])
+    bed.delay("node03", 0)
 
 
 def grandchildren(bed, job):
@@ -69,7 +69,7 @@ def grandchildren(bed, job):
         for child in ("sleep 301", "sh -c \"trap '' TERM; while :; do echo x; sleep 1; done\""):
             r = bed.run("ftlaunch", "run", job, "--", "sh", "-c", "setsid %s & %s" % (child, how))
             end(bed, "4 %s, %s" % (how, child), r, status, [])
-            c.ok(r.s < 8, "4 ends soon", r)
+            c.ok(r.s < 15, "4 ends soon", r)
 
 
 def killed(bed, job):
@@ -78,13 +78,12 @@ def killed(bed, job):
     wait_for(bed, 8, "sleep 301")
     os.kill(p.pid, signal.SIGKILL)
     finish(p)
-    c.eq(bed.ps_within(5), [], "left behind after kill -9 of the launcher")
+    c.eq(bed.ps_within(20), [], "left behind after kill -9 of the launcher")
+    r = bed.run("ftlaunch", "ps")
+    c.has(r.out, "died", "ps shows it", r)
     p = start(bed, job, *sleepers)
     wait_for(bed, 8, "sleep 301")
-    for l in bed.ps("node02"):
-        if "ftlaunch-agent" in l:
-            agent = int(l.split()[1])  # the later one is the agent, its parent the keeper
-    os.kill(agent, signal.SIGKILL)
+    os.kill(bed.agent("node02"), signal.SIGKILL)
     finish(p)
     ev = end(bed, "3b", p, 125, ["lost agent on node02"])
     c.ok(any(e["ev"] == "node_lost" and e["node"] == "node02" for e in ev), "node_lost event", ev)
@@ -95,53 +94,69 @@ def killed(bed, job):
         finish(p)
         end(bed, "3d signal %d" % s, p, status, [])
     # INT while nodes are being reached: at once
-    p = start(bed, job, "--set", "nodes.lost=host=10.231.9.9", "--", "true")
-    time.sleep(1.0)
+    p = start(bed, job, "--set", "nodes.lost=host=10.231.9.9", "--set", "ssh.timeout=100s", "--", "true")
+    c.ok(bed.until(lambda: len([e for e in bed.events(p) if e["ev"] == "node_up"]) == 4, 60), "four nodes are reached")
     os.kill(p.pid, signal.SIGINT)
     finish(p)
     end(bed, "INT while reaching", p, 130, [])
-    c.ok(p.s < 3, "INT while reaching ends at once", p)
+    c.ok(p.s < 60, "INT while reaching does not wait for the node", p)
 
 
 def lost_nodes(bed, job):
-    p = start(bed, job, "--", *LONG.split())
+    quick = ["--set", "launch.heartbeat=500ms"]  # lost after 2 s
+    p = start(bed, job, *quick, "--", *LONG.split())
     wait_for(bed, 4, LONG)
     bed.cut("node03")
-    cut = time.monotonic()
     finish(p)
-    c.ok(time.monotonic() - cut < 10 + 10 + 2, "a cut node is seen within 10 s, and given up 10 s later", p)
     c.eq(p.rc, 125, "cut node", p)
     c.has(p.err, "lost agent on node03", "cut node")
-    c.eq([l for l in bed.ps_within(5) if "sshd: " not in l], [], "ranks of a cut node end by the lease")
+    lost = [e for e in bed.events(p) if e["ev"] == "node_lost"]
+    c.ok(len(lost) == 1 and 2000 <= lost[0]["last_heard_ms"] < 10000 and lost[0]["ranks"] == [2], "it is seen after four beats", lost)
+    c.ok(bed.until(lambda: not [l for l in bed.ps() if "sshd: " not in l], 40), "ranks of a cut node end by the lease", bed.ps())
     bed.heal("node03")
     bed.reap("sshd: ")  # it learns only from TCP that nobody is there
-    p = start(bed, job, "--", *LONG.split())
+    p = start(bed, job, *quick, "--", *LONG.split())
     wait_for(bed, 4, LONG)
     bed.kill("node02")
     finish(p)
     c.eq(p.rc, 125, "node without power", p)
     c.has(p.err, "lost agent on node02", "node without power")
     bed.boot("node02")
-    p = start(bed, job, "--", "sleep", "9")
-    wait_for(bed, 4, "sleep 9")
+    # an outage harms nothing: 4 s, with a heartbeat that leaves a slow machine room
+    p = start(bed, job, "--set", "launch.heartbeat=4s", "--", "sh", "-c", "touch $FT_RUN_DIR/$RANK; until [ -e $FT_RUN_DIR/end ]; do sleep 0.1; done")
+    run = lambda: os.path.join(bed.work, "runs", bed.events(p)[0]["run"])
+    c.ok(bed.until(lambda: len([e for e in bed.events(p) if e["ev"] == "rank_started"]) == 4, 60), "the ranks run")
     bed.cut("node01")
     time.sleep(4)
     bed.heal("node01")
+    bed.write(run() + "/end", "")
     finish(p)
     end(bed, "an outage of 4 s harms nothing", p, 0, [])
-    p = start(bed, job, "--", *LONG.split())
+    p = start(bed, job, *quick, "--", *LONG.split())
     wait_for(bed, 4, LONG)
     bed.freeze("node04")
     finish(p)
     bed.thaw("node04")
     c.eq(p.rc, 125, "frozen node", p)
     c.has(p.err, "lost agent on node04", "frozen node")
-    c.eq(bed.ps_within(10), [], "left behind on a node that was frozen")
+    c.eq(bed.ps_within(40), [], "left behind on a node that was frozen")
+
+
+def stalled(bed, job):
+    # a launcher that stood still for longer than nodes may be silent loses nobody (their lease is 5 beats)
+    p = start(bed, job, "--set", "launch.heartbeat=3s", "--", "sh", "-c", "until [ -e $FT_RUN_DIR/end ]; do sleep 0.1; done")
+    c.ok(bed.until(lambda: len([e for e in bed.events(p) if e["ev"] == "rank_started"]) == 4, 60), "the ranks run")
+    os.kill(p.pid, signal.SIGSTOP)
+    time.sleep(12.5)
+    os.kill(p.pid, signal.SIGCONT)
+    bed.write(os.path.join(bed.work, "runs", bed.events(p)[0]["run"]) + "/end", "")
+    finish(p)
+    c.eq(p.rc, 0, "a launcher that stood still", p)
 
 
 def output(bed, job):
     line = "head -c 20000 /dev/zero | tr '\\0' "
-    r = bed.run("ftlaunch", "run", job, "--", "sh", "-c", "i=0; L=$(%s $RANK); while [ $i -lt 200 ]; do echo $L; i=$((i+1)); done; printf 'last %%s' $RANK" % line, timeout=120)
+    r = bed.run("ftlaunch", "run", job, "--", "sh", "-c", "i=0; L=$(%s $RANK); while [ $i -lt 200 ]; do echo $L; i=$((i+1)); done; printf 'last %%s' $RANK" % line, timeout=300)
     end(bed, "11a", r, 0, [])
     lines = r.out.splitlines()
     for k in range(4):
@@ -149,7 +164,7 @@ def output(bed, job):
         c.eq(lines.count(whole), 200, "whole lines of rank %d" % k)
         c.eq(lines.count("[%d node%02d] last %d" % (k, k + 1, k)), 1, "last piece of rank %d" % k)
     c.eq(len(lines), 804, "lines")
-    r = bed.run("ftlaunch", "run", job, "--", *script({3: "seq 1000000; exit 7"}), timeout=120)
+    r = bed.run("ftlaunch", "run", job, "--", *script({3: "seq 1000000; exit 7"}), timeout=300)
     end(bed, "11b", r, 7, ["rank 3 on node04 failed with exit status 7"])
     c.eq(r.out.count("\n"), 1000000, "all lines of a rank that fails at once")
 
@@ -158,7 +173,7 @@ def meeting(bed, job):
     r = bed.run("ftlaunch", "run", job, "-v", "--", "sh", "-c", "echo $MASTER_ADDR $MASTER_PORT $WORLD_SIZE")
     end(bed, "address", r, 0, ["MASTER_ADDR %s (eth0 of node01, reached by 3 of 3)" % bed.addr("node01")])
     words = set(l.split("] ", 1)[1] for l in r.out.splitlines())
-    up = [e for e in events(bed, r.err) if e["ev"] == "node_up"]
+    up = [e for e in bed.events(r) if e["ev"] == "node_up"]
     c.eq(sorted(set(k for e in up for k in e["ms"])), ["agent", "auth", "kex", "resolve", "tcp"], "phases of node_up")
     c.ok(len(up) == 4 and all(e["ms"]["kex"] > 0 and e["ms"]["auth"] > 0 for e in up), "they took time", up)
     c.eq(len(words), 1, "every rank meets at one place", r)
@@ -200,13 +215,13 @@ def reaching(bed, job):
     bed.write(bed.dir + "/empty", "nameserver 10.231.9.9\noptions timeout:10 attempts:3\n")
     r = bed.run("ftlaunch", "run", job, "--set", "ssh.timeout=2s", *slow, "--", "true")
     end(bed, "a resolver that hangs", r, 2, ["some.where.example  resolve  'some.where.example': the resolver does not answer"])
-    c.ok(r.s < 4, "it ends with the timeout", r)
-    p = start(bed, job, *slow, "--", "true")
-    time.sleep(1)
+    c.ok(r.s < 12, "it ends with the timeout", r)
+    p = start(bed, job, *slow, "--set", "ssh.timeout=100s", "--", "true")
+    c.ok(bed.until(lambda: len([e for e in bed.events(p) if e["ev"] == "node_up"]) == 4, 60), "the others are reached")
     os.kill(p.pid, signal.SIGINT)
     finish(p)
     end(bed, "INT while the resolver hangs", p, 130, [])
-    c.ok(p.s < 3, "it ends at once", p)
+    c.ok(p.s < 60, "it does not wait for the resolver", p)
     bed.write(bed.dir + "/empty", "")
     # a frozen node accepts connections and says nothing
     bed.freeze("node02")
@@ -220,7 +235,7 @@ def reaching(bed, job):
     bed.reap("ftlaunch-agent", "node02")
     finish(p)
     c.eq(p.rc, 125, "agent and keeper killed", p)
-    c.eq(bed.ps_within(10), [], "left behind after agent and keeper were killed")
+    c.eq(bed.ps_within(40), [], "left behind after agent and keeper were killed")
     # a configuration that is wrong is found before anything is contacted
     bed.write(bed.home + "/.ssh/config", "Host node03\n  Port twenty\n")
     r = bed.run("ftlaunch", "run", job, "--", "true")
@@ -234,8 +249,9 @@ def reaching(bed, job):
 
 
 PARTS = {"reaching": reaching, "folders": folders, "failures": failures, "grandchildren": grandchildren, "killed": killed, "lost": lost_nodes, "output": output, "meeting": meeting}
+ASKED = {"stalled": stalled}  # by name only: seconds decide
 with Bed(4) as bed:
     job = bed.write("job.ini", "[cluster]\ntransport = ssh\n[nodes]\nnode[01-04] = slots=1\n")
     for part in sys.argv[2:] or PARTS:
-        PARTS[part](bed, job)
+        {**PARTS, **ASKED}[part](bed, job)
 sys.exit(c.end())

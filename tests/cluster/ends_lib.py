@@ -9,7 +9,7 @@ def start(bed, job, *argv, **kw):
     return p
 
 
-def wait_for(c, bed, n, text, seconds=20):
+def wait_for(c, bed, n, text, seconds=120):
     """Until n processes on the nodes have this in their command line."""
     stop = time.monotonic() + seconds
     while time.monotonic() < stop:
@@ -19,7 +19,7 @@ def wait_for(c, bed, n, text, seconds=20):
     return c.ok(False, "%d x '%s' were started" % (n, text), bed.ps())
 
 
-def finish(p, timeout=60):
+def finish(p, timeout=240):
     try:
         out, err = p.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
