@@ -15,11 +15,13 @@
 
 enum { MAX_BYTES = 16 << 20, SHRINK_ABOVE = 1 << 20, STARTS = 2 };
 
-static void folder(struct ft_buf *out)
+/* false: no home is known, nothing is remembered. */
+static bool folder(struct ft_buf *out)
 {
     const char *state = getenv("XDG_STATE_HOME");
     if (state && *state == '/') ft_buf_addf(out, "%s/ftlaunch", state);
-    else ft_expand_home("~/.local/state/ftlaunch", out);
+    else return ft_expand_home("~/.local/state/ftlaunch", out, NULL) == FT_OK;
+    return true;
 }
 
 static const char *cluster_of(const struct ft_launcher_config *c) { return c->cluster.name ? c->cluster.name : ""; }
@@ -29,9 +31,9 @@ static int open_file(int flags)
 {
     struct ft_buf path = {0};
     struct stat st;
-    folder(&path);
+    const bool known = folder(&path);
     ft_buf_adds(&path, "/faults.jsonl");
-    int fd = open(path.data, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = !known ? -1 : open(path.data, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
     ft_buf_fini(&path);
     if (fd >= 0 && (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))) ft_close(&fd);
     return fd;
@@ -135,8 +137,7 @@ void ft_node_faults_add(const struct ft_launcher_config *c, const struct ft_node
     struct stat st;
     char t[32];
     if (!c->launch.cooldown) return;
-    folder(&dir);
-    int fd = ft_mkdirs(dir.data, 0700, NULL) == FT_OK ? open_file(O_RDWR | O_CREAT | O_APPEND) : -1;
+    int fd = folder(&dir) && ft_mkdirs(dir.data, 0700, NULL) == FT_OK ? open_file(O_RDWR | O_CREAT | O_APPEND) : -1;
     ft_buf_fini(&dir);
     if (fd < 0) return;
     const int64_t now = ft_wall_ns();
