@@ -296,6 +296,32 @@ void remove_dir(char *dir)
     remove_tree(dir);
 }
 
+void copy_dir(const char *from, const char *to)
+{
+    DIR *d = opendir(from);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        char a[1024], b[1024];
+        struct ft_buf bytes = {0};
+        struct ft_err err;
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        snprintf(a, sizeof a, "%s/%s", from, e->d_name);
+        snprintf(b, sizeof b, "%s/%s", to, e->d_name);
+        if (ft_is_dir(a)) {
+            assert_int_equal(mkdir(b, 0700), 0);
+            copy_dir(a, b);
+            continue;
+        }
+        FILE *f = fopen(b, "we");
+        assert_non_null(f);
+        if (ft_read_file(a, 1 << 26, &bytes, &err)) fail_msg("%s", err.text);
+        assert_int_equal(fwrite(bytes.data, 1, bytes.n, f), bytes.n);
+        assert_int_equal(fclose(f), 0);
+        ft_buf_fini(&bytes);
+    }
+    closedir(d);
+}
+
 static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 void list_dir(const char *dir, char *out, size_t n)

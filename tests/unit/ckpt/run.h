@@ -44,6 +44,7 @@ bool scalars_equal(const struct ft_ckpt_scalars *a, const struct ft_ckpt_scalars
 /* A fresh folder under /tmp, and its end. */
 char *make_dir(void);
 void remove_dir(char *dir);
+void copy_dir(const char *from, const char *to); /* folders and files; to exists */
 /* Names in a folder, sorted, one space between: "LATEST step_00000001 …". */
 void list_dir(const char *dir, char *out, size_t n);
 
