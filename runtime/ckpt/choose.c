@@ -155,9 +155,11 @@ static enum ft_code one_path(struct chooser *h, const char *path, struct ft_err 
     const bool there = ft_is_file(ft_buf_str(&file));
     ft_buf_fini(&file);
     if (!there) {
-        if (ft_is_dir(path) && ft_import_foreign(path, err)) return FT_CONFIG;
+        if (ft_import_foreign(path, err)) return FT_CONFIG;
         ft_fail(err, FT_CONFIG, "resume = %s: %s", path,
-                ft_is_dir(path) ? "it has no manifest.json, so it is no checkpoint" : "no such folder");
+                ft_is_dir(path)    ? "it has no manifest.json, so it is no checkpoint"
+                : ft_is_file(path) ? "a file, no checkpoint"
+                                   : "no such folder");
         return ft_fix(err, "give a step, or the path of a step_… folder");
     }
     add(h, path, 0);

@@ -58,6 +58,8 @@ struct ft_ckpt_run {
     bool tied;
     int64_t vocab;
     const char *base_path, *config_sha256, *tokenizer_sha256, *template_sha256; /* hex; NULL: none */
+    const char *template_text;       /* of the chat template trained with, for exports; NULL: none */
+    int64_t terminator_id;           /* trained end of an answer, for exports; -1: none */
     const struct ft_ckpt_fact *lora; /* rank, alpha, dropout, targets, rslora; NULL: not an adapter run */
     size_t n_lora;
     const struct ft_ckpt_fact *dropout; /* rates in force; may be empty */
@@ -112,6 +114,8 @@ struct ft_ckpt_options {
 /* Whether `accept` may hold this name: a key that ft_ckpt_resume compares and that may differ, or a section ("data"). */
 bool ft_ckpt_accepts(const char *name);
 
+/* Can checkpoints be kept there? Without opening anything (check); ft_ckpt_open asks too. */
+enum ft_code ft_ckpt_check_dir(const char *dir, struct ft_err *err) FT_MUST_CHECK;
 enum ft_code ft_ckpt_open(const struct ft_ckpt_options *o, struct ft_ckpt **out, struct ft_err *err) FT_MUST_CHECK;
 /* pieces cover what this rank owns. Damage under `auto` falls back to the next older one. FT_CONFIG: it does not fit this job; FT_DATA,
  * FT_IO: it is damaged. *fresh_position: data, seq_len or packing changed with `accept`: the caller starts a fresh epoch. */

@@ -76,6 +76,31 @@ static int read_options(const struct ft_command *cmd, int argc, char **argv, str
     return -1;
 }
 
+/* A run's folder stands for its folder of checkpoints. Heap. */
+static char *folder_of(const char *word)
+{
+    struct ft_buf path = {0};
+    ft_buf_addf(&path, "%s/manifest.json", word);
+    const bool one = ft_is_file(path.data);
+    ft_buf_clear(&path);
+    ft_buf_addf(&path, "%s/checkpoints", word);
+    if (one || !ft_is_dir(path.data)) {
+        ft_buf_clear(&path);
+        ft_buf_adds(&path, word);
+    }
+    return path.data;
+}
+
+static int run_verb(int (*verb)(struct ft_ckpt_call *c), struct ft_ckpt_call *c)
+{
+    char **own = ft_xcalloc(c->n_words + 1, sizeof *own);
+    for (size_t i = 0; i < c->n_words; i++) c->words[i] = own[i] = folder_of(c->words[i]);
+    const int rc = verb(c);
+    for (size_t i = 0; i < c->n_words; i++) free(own[i]);
+    free(own);
+    return rc;
+}
+
 int ft_ckpt_command(int argc, char **argv, FILE *out, FILE *err)
 {
     struct ft_err e = {0};
@@ -89,7 +114,7 @@ int ft_ckpt_command(int argc, char **argv, FILE *out, FILE *err)
             ft_fail(&e, FT_USAGE, "usage: fttrain ckpt %s %s", verb, verbs[i].command.usage);
             rc = 2;
         }
-        if (rc < 0) rc = verbs[i].run(&c);
+        if (rc < 0) rc = run_verb(verbs[i].run, &c);
         else if (rc == 2) usage(err, &e);
         free(c.words);
         return rc;
@@ -162,6 +187,7 @@ static int ls(struct ft_ckpt_call *c)
 {
     const char *dir = c->words[0];
     struct ft_ckpt_names names;
+    size_t n = 0;
     struct ft_err err = {0};
     struct ft_buf latest = {0}, best = {0}, path = {0}, json = {0};
     if (ft_ckpt_names_read(dir, &names, &err)) return usage(c->err, &err);
@@ -175,6 +201,7 @@ static int ls(struct ft_ckpt_call *c)
     ft_jw_array(&w);
     for (size_t i = 0; i < names.n; i++) {
         if (names.v[i].kind != FT_CKPT_STEP) continue;
+        n++;
         struct ft_manifest *m = NULL;
         struct ft_buf text = {0};
         ft_buf_clear(&path);
@@ -194,6 +221,7 @@ static int ls(struct ft_ckpt_call *c)
     ft_jw_end(&w);
     ft_jw_end(&w);
     if (c->json) fprintf(c->out, "%s\n", ft_buf_str(&json));
+    else if (!n) fprintf(c->out, "no checkpoints in %s\n", dir);
     ft_ckpt_names_fini(&names);
     ft_buf_fini(&latest);
     ft_buf_fini(&best);

@@ -141,7 +141,7 @@ int ft_ckpt_cmd_diff(struct ft_ckpt_call *c)
     int rc = 0;
     if (ft_ckpt_cmd_open(c->words[0], &ta, &a, &err) || ft_ckpt_cmd_open(c->words[1], &tb, &b, &err)) {
         ft_err_print(c->err, "fttrain", &err);
-        rc = 1;
+        rc = 2; /* nothing was compared */
     } else {
         ft_jw_object(&d.w);
         ft_jw_kint(&d.w, "schema", 1);

@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "runtime/ckpt/target.h"
 
 enum { PIECE = 1 << 20 };
 static const int64_t default_file_bytes = 5000000000;
@@ -22,17 +23,9 @@ enum ft_code ft_export_check(const char *dir, struct ft_err *err)
         ft_fail(err, FT_CONFIG, "cannot export to '%s': it exists", dir);
         return ft_fix(err, "set [export] dir to a new folder, or remove this one");
     }
-    if (errno == ENOTDIR) return ft_fail(err, FT_IO, "cannot export to '%s': a part of this path is no folder", dir);
-    struct ft_buf parent = {0};
-    ft_buf_adds(&parent, dir);
-    while (parent.n > 1 && parent.data[parent.n - 1] == '/') parent.data[--parent.n] = 0;
-    char *slash = strrchr(parent.data, '/');
-    while (slash && slash != parent.data && !ft_is_dir((*slash = 0, parent.data))) slash = strrchr(parent.data, '/');
-    const char *at = !slash ? "." : slash == parent.data ? "/" : parent.data;
-    enum ft_code code = FT_OK;
-    if (access(at, W_OK | X_OK) != 0) code = ft_fail(err, FT_IO, "cannot export to '%s': '%s': %s", dir, at, strerror(errno));
-    ft_buf_fini(&parent);
-    return code;
+    struct ft_err why = {0};
+    if (!ft_target_check(dir, &why)) return FT_OK;
+    return ft_fail(err, FT_IO, "cannot export to '%s': %s", dir, why.text);
 }
 
 struct writing {

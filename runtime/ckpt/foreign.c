@@ -105,9 +105,25 @@ static enum ft_code say(const char *dir, const struct seen *s, struct ft_err *er
     return ft_fix(err, "%s", help);
 }
 
+/* A file by itself ("model.gguf"): its folder and its name. */
+static void look_at_file(const char *path, struct seen *s)
+{
+    struct ft_buf dir = {0};
+    const char *slash = strrchr(path, '/');
+    if (slash) ft_buf_add(&dir, path, (size_t)(slash - path) + 1);
+    else ft_buf_adds(&dir, ".");
+    look_at(dir.data, slash ? slash + 1 : path, s);
+    if (s->deepspeed) look_at_ranks(dir.data, s); /* the others stand beside it */
+    ft_buf_fini(&dir);
+}
+
 enum ft_code ft_import_foreign(const char *dir, struct ft_err *err)
 {
     struct seen s = {0};
+    if (ft_is_file(dir)) {
+        look_at_file(dir, &s);
+        return say(dir, &s, err);
+    }
     look_at_ranks(dir, &s);
     if (s.tensor && !s.deepspeed) s.megatron = true;
     DIR *d = opendir(dir);

@@ -237,6 +237,15 @@ static void find_ignored(struct ft_import *m, const char *dir)
     free(v);
 }
 
+enum ft_code ft_import_config(const char *dir, struct ft_arena *a, struct ft_model_config *out, struct ft_err *err)
+{
+    struct ft_buf config = {0};
+    ft_buf_addf(&config, "%s/config.json", dir);
+    enum ft_code code = ft_is_file(config.data) ? FT_OK : ft_import_foreign(dir, err);
+    ft_buf_fini(&config);
+    return code ? code : ft_model_config_read(dir, a, out, err);
+}
+
 static bool has_weights(const char *dir)
 {
     struct ft_buf path = {0};

@@ -40,8 +40,11 @@ struct ft_import_place ft_import_place(const struct ft_import *m, size_t param);
 /* Sentences worth a warning (files that are ignored); NULL terminated. */
 const char *const *ft_import_warnings(const struct ft_import *m);
 
-/* When dir holds a checkpoint of another framework (Megatron-LM, DeepSpeed, torch pickles, GGUF …): its kind and what would help,
- * as FT_UNSUPPORTED; FT_OK when nothing of the kind is seen. */
+/* DIR/config.json; where there is none, a checkpoint of another framework is told by its kind. */
+enum ft_code ft_import_config(const char *dir, struct ft_arena *a, struct ft_model_config *out, struct ft_err *err) FT_MUST_CHECK;
+
+/* When dir holds (or is a file of) a checkpoint of another framework (Megatron-LM, DeepSpeed, torch pickles, GGUF …): its kind and what
+ * would help, as FT_UNSUPPORTED; FT_OK when nothing of the kind is seen. */
 enum ft_code ft_import_foreign(const char *dir, struct ft_err *err) FT_MUST_CHECK;
 
 #endif

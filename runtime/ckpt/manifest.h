@@ -36,6 +36,7 @@ struct ft_mf_tensor {
 struct ft_mf_list {
     struct ft_mf_tensor *v;
     size_t n;
+    const struct ft_mf_tensor **sorted; /* by name; NULL in one that is being written */
 };
 
 struct ft_manifest {

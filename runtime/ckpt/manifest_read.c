@@ -11,7 +11,7 @@
 #include "runtime/ckpt/manifest.h"
 #include "runtime/ckpt/safetensors.h"
 
-enum { TAIL = 11 /* 8 hex digits, quote, brace, newline */, MAX_ENTRIES = 500000, MAX_BYTES = 1 << 30 };
+enum { TAIL = 11 /* 8 hex digits, quote, brace, newline */, MAX_ENTRIES = 500000, MAX_VALUES = 12000000, MAX_BYTES = 1 << 30 };
 
 static const char tail_key[] = "\"self_crc32c\":\"";
 
@@ -84,6 +84,8 @@ static bool file_name_ok(const char *s)
     return !strcmp(s, ".safetensors");
 }
 
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
 static enum ft_code read_files(struct reader *r, const struct ft_json *list)
 {
     struct ft_manifest *m = r->m;
@@ -105,9 +107,12 @@ static enum ft_code read_files(struct reader *r, const struct ft_json *list)
             return bad(r, f->name, "has a broken size, header_bytes, header_crc32c or writer");
         f->header_crc = (uint32_t)crc;
         f->writer = (int)writer;
-        for (size_t j = 0; j < i; j++)
-            if (!strcmp(m->files[j].name, f->name)) return bad(r, f->name, "is listed twice");
     }
+    const char **names = ft_arena_array(m->arena, m->n_files, sizeof *names);
+    for (size_t i = 0; i < m->n_files; i++) names[i] = m->files[i].name;
+    if (m->n_files) qsort(names, m->n_files, sizeof *names, by_text);
+    for (size_t i = 1; i < m->n_files; i++)
+        if (!strcmp(names[i], names[i - 1])) return bad(r, names[i], "is listed twice");
     return FT_OK;
 }
 
@@ -182,6 +187,7 @@ static enum ft_code read_list(struct reader *r, const char *key, bool stored, bo
         sorted[i] = &out->v[i];
     }
     if (out->n) qsort(sorted, out->n, sizeof *sorted, by_name);
+    out->sorted = sorted;
     for (size_t i = 1; i < out->n; i++)
         if (!strcmp(sorted[i]->name, sorted[i - 1]->name)) return bad(r, sorted[i]->name, "is there twice");
     return FT_OK;
@@ -189,6 +195,11 @@ static enum ft_code read_list(struct reader *r, const char *key, bool stored, bo
 
 const struct ft_mf_tensor *ft_mf_find(const struct ft_mf_list *l, const char *name)
 {
+    if (l->sorted) {
+        const struct ft_mf_tensor key = {.name = name}, *k = &key;
+        const struct ft_mf_tensor **hit = l->n ? bsearch(&k, l->sorted, l->n, sizeof *l->sorted, by_name) : NULL;
+        return hit ? *hit : NULL;
+    }
     for (size_t i = 0; i < l->n; i++)
         if (!strcmp(l->v[i].name, name)) return &l->v[i];
     return NULL;
@@ -334,6 +345,14 @@ static size_t count_entries(const char *text, size_t n)
     return k;
 }
 
+/* Values of the text, a few too many (commas inside of names): what parsing it may cost in memory. */
+static size_t count_values(const char *text, size_t n)
+{
+    size_t k = 1;
+    for (size_t i = 0; i < n; i++) k += text[i] == ',' || text[i] == '[' || text[i] == '{';
+    return k;
+}
+
 enum ft_code ft_manifest_parse(const char *path, const char *text, size_t n, struct ft_manifest **out, struct ft_err *err)
 {
     struct ft_manifest *m = ft_xcalloc(1, sizeof *m);
@@ -341,6 +360,7 @@ enum ft_code ft_manifest_parse(const char *path, const char *text, size_t n, str
     m->arena = ft_arena_create();
     enum ft_code rc = n > MAX_BYTES ? bad(&r, "manifest.json", "is larger than 1 GiB") : check_tail(&r, text, n);
     if (!rc && count_entries(text, n) > MAX_ENTRIES) rc = bad(&r, "manifest.json", "has more than 500000 entries");
+    if (!rc && count_values(text, n) > MAX_VALUES) rc = bad(&r, "manifest.json", "has more than 12000000 values");
     if (!rc && ft_json_parse(text, n, 0, &m->root, NULL, err)) rc = ft_wrap(err, "reading %s", path);
     if (!rc) rc = read_root(&r);
     if (rc) {

@@ -114,6 +114,8 @@ static void model(struct ft_jw *w, const struct ft_ckpt_run *r)
     ft_jw_kstr(w, "config_sha256", r->config_sha256);
     ft_jw_kstr(w, "tokenizer_sha256", r->tokenizer_sha256);
     ft_jw_kstr(w, "template_sha256", r->template_sha256);
+    ft_jw_kstr(w, "template", r->template_text);
+    ft_jw_kint(w, "terminator_id", r->terminator_id < 0 ? -1 : r->terminator_id);
     ft_jw_end(w);
     facts(w, "lora", r->lora, r->n_lora);
 }

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "runtime/ckpt/state.h"
+#include "runtime/ckpt/target.h"
 #include "runtime/coll/comm.h"
 
 /* How long a file of another rank may take to show on a network file system. */
@@ -36,12 +37,21 @@ static void check_room(struct ft_ckpt *c)
                     (double)room / 1e6, c->o.keep > 0 ? "the kept" : "all", (double)one / 1e6, (double)want / 1e6);
 }
 
+enum ft_code ft_ckpt_check_dir(const char *dir, struct ft_err *err)
+{
+    struct ft_err why = {0};
+    if (!ft_target_check(dir, &why)) return FT_OK;
+    ft_fail(err, FT_IO, "cannot keep checkpoints in '%s': %s", dir, why.text);
+    return ft_fix(err, "set [checkpoint] dir to a folder that can be written");
+}
+
 /* Rank 0: folder, lock, leftovers; text: what LOCK says, for the others. */
 static enum ft_code prepare(struct ft_ckpt *c, struct ft_buf *text, struct ft_err *err)
 {
     struct ft_buf taken = {0}, path = {0};
-    enum ft_code rc = ft_mkdirs(c->dir, 0777, err);
-    if (rc) return ft_wrap(err, "making the folder of checkpoints");
+    enum ft_code rc = ft_ckpt_check_dir(c->dir, err);
+    if (!rc) rc = ft_mkdirs(c->dir, 0777, err);
+    if (rc) return rc;
     rc = ft_ckpt_lock_take(&c->lock, &c->fio, c->dir,
                            (struct ft_ckpt_owner){.run_id = c->o.run->run_id, .lineage = c->o.run->run_id}, &taken, err);
     if (!rc && taken.n) ft_ckpt_say(c, "%s", ft_buf_str(&taken));

@@ -76,6 +76,14 @@ const char *ft_weights_base(const struct ft_weights *w)
     return ft_json_str(ft_json_get(ft_json_get(w->m->root, "base"), "path"));
 }
 
+bool ft_weights_chat(const struct ft_weights *w, const char **template_text, int64_t *terminator_id)
+{
+    const struct ft_json *base = ft_json_get(w->m->root, "base");
+    *template_text = ft_json_str(ft_json_get(base, "template"));
+    *terminator_id = ft_json_int(ft_json_get(base, "terminator_id"), -1);
+    return ft_json_get(base, "terminator_id") != NULL;
+}
+
 /* The weight itself, or its master where the precision is not fp32. */
 static const struct ft_mf_tensor *find(const struct ft_weights *w, const char *name)
 {

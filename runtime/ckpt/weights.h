@@ -8,9 +8,11 @@
 #ifndef FT_RUNTIME_CKPT_WEIGHTS_H
 #define FT_RUNTIME_CKPT_WEIGHTS_H
 
+#include <stdbool.h>
+
+#include "base/err.h"
 #include "base/str.h"
 #include "runtime/nn/param.h"
-#include "base/err.h"
 
 struct ft_weights;
 
@@ -18,6 +20,9 @@ enum ft_code ft_weights_find(const char *path, struct ft_buf *dir, struct ft_err
 enum ft_code ft_weights_open(const char *dir, struct ft_weights **out, struct ft_err *err) FT_MUST_CHECK;
 int64_t ft_weights_step(const struct ft_weights *w);
 const char *ft_weights_base(const struct ft_weights *w); /* the model folder that was trained; NULL: not said */
+/* What an export says beside the tensors, as the run that trained them would: template and end of an answer. false: the checkpoint is of a
+ * version that did not know. */
+bool ft_weights_chat(const struct ft_weights *w, const char **template_text, int64_t *terminator_id);
 /* Every parameter is there with its shape. */
 enum ft_code ft_weights_check(const struct ft_weights *w, const struct ft_param *params, size_t n,
                               struct ft_err *err) FT_MUST_CHECK;

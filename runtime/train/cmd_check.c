@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "runtime/ckpt/ckpt.h"
 #include "runtime/ckpt/export.h"
 #include "runtime/train/cli.h"
 #include "runtime/train/setup.h"
@@ -93,6 +94,21 @@ static void write_facts(struct ft_jw *w, const struct ft_setup *s)
     }
 }
 
+/* Folders that the run will write, long after its start. */
+static void look_at_targets(struct ft_setup *s, const struct ft_place *place, struct ft_faults *faults)
+{
+    struct ft_err err;
+    if (s->job->export.what != FT_EXPORT_NONE && ft_export_check(ft_setup_export_dir(s, place->run_dir), &err)) {
+        ft_job_fault(s->job, faults, FT_SEV_ERROR, FT_JOB_EXPORT, "dir", "%s", err.text);
+        if (err.fix[0]) ft_fault_fix(faults, "%s", err.fix);
+    }
+    const char *dir = s->job->checkpoint.dir;
+    if (dir && ft_ckpt_check_dir(dir, &err)) {
+        ft_job_fault(s->job, faults, FT_SEV_ERROR, FT_JOB_CHECKPOINT, "dir", "%s", err.text);
+        ft_fault_fix(faults, "%s", err.fix);
+    }
+}
+
 /* Everything that can be found out before a run: model folder, data, memory, target of the export. */
 static void look_deeper(struct ft_setup *s, const struct ft_place *place, struct ft_faults *faults)
 {
@@ -107,11 +123,7 @@ static void look_deeper(struct ft_setup *s, const struct ft_place *place, struct
         const struct ft_memory worst = ft_setup_worst(s, &x);
         ft_setup_check_memory(s, &worst, ft_memory_available() / here, faults);
     }
-    struct ft_err err;
-    if (s->job->export.what != FT_EXPORT_NONE && ft_export_check(ft_setup_export_dir(s, place->run_dir), &err)) {
-        ft_job_fault(s->job, faults, FT_SEV_ERROR, FT_JOB_EXPORT, "dir", "%s", err.text);
-        if (err.fix[0]) ft_fault_fix(faults, "%s", err.fix);
-    }
+    look_at_targets(s, place, faults);
 }
 
 static void say(const struct ft_setup *s)

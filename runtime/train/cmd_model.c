@@ -1,3 +1,4 @@
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -93,7 +94,7 @@ static enum ft_code info(const char *dir, const struct ft_cli *cli, struct ft_bu
     struct ft_arena *arena = ft_arena_create();
     struct ft_model_config c;
     struct ft_import *m = NULL;
-    enum ft_code code = ft_model_config_read(dir, arena, &c, err);
+    enum ft_code code = ft_import_config(dir, arena, &c, err);
     if (!code && has_weights(dir)) code = ft_import_open(dir, &c, &m, err);
     struct ft_jw w = ft_jw_begin(out);
     if (!code) cli->json ? write_info(&w, dir, &c, m) : print_info(out, dir, &c, m, cli->verbose);
@@ -163,7 +164,7 @@ static enum ft_code export_from(const char *path, const struct ft_cli *cli, stru
     enum ft_code code = parse_dtype(cli->dtype, &e.dtype, err);
     if (!code) code = ft_export_check(cli->out, err);
     if (!code) code = open_source(path, &base, &s, err);
-    if (!code) code = ft_model_config_read(base.data, arena, &c, err);
+    if (!code) code = ft_import_config(base.data, arena, &c, err);
     if (!code) code = ft_import_open(base.data, &c, &m, err);
     if (!code) {
         size_t n;
@@ -173,7 +174,11 @@ static enum ft_code export_from(const char *path, const struct ft_cli *cli, stru
         if (s.weights) code = ft_weights_check(s.weights, s.params, n, err);
     }
     struct ft_chat_source chat = {0};
-    if (!code && s.weights && !ft_chat_source_load(base.data, "auto", &chat, NULL)) e.chat_template = chat.text;
+    int64_t terminator = -1;
+    if (!code && s.weights && !ft_weights_chat(s.weights, &e.chat_template, &terminator) &&
+        !ft_chat_source_load(base.data, "auto", &chat, NULL))
+        e.chat_template = chat.text;
+    e.terminator_id = terminator >= 0 && terminator < INT_MAX ? (int)terminator : -1;
     if (!code) code = ft_export_full(&e, err);
     ft_chat_source_fini(&chat);
     if (!code && s.weights && !cli->quiet) printf("step %lld written to %s\n", (long long)ft_weights_step(s.weights), cli->out);

@@ -182,6 +182,8 @@ static void describe(struct ft_trainer *t)
     r->config_sha256 = hash_of(t, "config.json");
     r->tokenizer_sha256 = hash_of(t, "tokenizer.json");
     r->template_sha256 = u->template_sha256;
+    r->template_text = u->template_text;
+    r->terminator_id = f.terminator_id;
     r->dropout = s->dropout;
     r->n_dropout = 3;
     r->beta1 = j->train.beta1;

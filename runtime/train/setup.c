@@ -83,7 +83,7 @@ void ft_setup_model(struct ft_setup *s, struct ft_faults *faults)
 {
     struct ft_err err;
     if (!s->job->model.path) return; /* said by the rules between keys */
-    if (ft_model_config_read(s->job->model.path, s->arena, &s->config, &err)) {
+    if (ft_import_config(s->job->model.path, s->arena, &s->config, &err)) {
         add_error(s, faults, FT_JOB_MODEL, "path", &err);
         return;
     }

@@ -47,6 +47,12 @@ for name in ("tokenizer.json", "special_tokens_map.json"):
 assert json.load(open(f"{tmp}/model/config.json"))["torch_dtype"] == "float32"
 eos = json.load(open(f"{tmp}/model/generation_config.json"))["eos_token_id"]
 assert eos[0] == 2, f"the trained terminator <|im_end|> (2) comes first: {eos}"
+# the checkpoint exports what the run did: weights, template, terminator, every file
+r = subprocess.run([f"{bin_}/ftlaunch", "model", "export", run, "-o", f"{tmp}/from_run", "--dtype", "fp32"], capture_output=True, text=True, timeout=280)
+assert r.returncode == 0, f"exit {r.returncode}\n{r.stderr[-3000:]}"
+assert sorted(os.listdir(f"{tmp}/from_run")) == sorted(os.listdir(f"{tmp}/model")), os.listdir(f"{tmp}/from_run")
+for name in os.listdir(f"{tmp}/model"):
+    assert open(f"{tmp}/from_run/{name}", "rb").read() == open(f"{tmp}/model/{name}", "rb").read(), name
 # the export loads again: its loss is the loss that the run ended with
 r = subprocess.run([f"{bin_}/ftlaunch", "run", f"{src}/examples/01_laptop/job.ini", "-n", "1"] + [x for k, v in {
     "launch.run_dir": f"{tmp}/again", "export.what": "none", "model.path": f"{tmp}/model", "data.train": train, "data.valid": f"{data}/valid.jsonl",

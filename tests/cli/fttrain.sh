@@ -125,6 +125,12 @@ expect 2 'config.json' 'No such file or directory' '[model] path' -- "$f" check 
 expect 2 'No such file or directory' -- "$f" check "$job" --set data.train="$tmp/nosuch.jsonl"
 expect 2 "beyond the model's 64 learned positions" 'set [data] seq_len = 64' -- "$f" check "$job" --set model.path="$golden/gpt2" --set data.seq_len=65
 mkdir "$tmp/exists"
+touch "$tmp/no-folder"
+expect 2 "cannot keep checkpoints in '$tmp/no-folder/x': '$tmp/no-folder' is no folder" 'set [checkpoint] dir' -- "$f" check "$job" --set checkpoint.dir="$tmp/no-folder/x"
+expect 2 "cannot keep checkpoints in '$tmp/no-folder'" -- "$f" "$job" --set checkpoint.dir="$tmp/no-folder"
+expect 2 "cannot export to '/proc/x': no folder can be made in '/proc'" -- "$f" check "$job" --set export.dir=/proc/x
+touch "$tmp/base.gguf"
+expect 2 "'$tmp/base.gguf' holds a quantised single file, not a training base" '[model] path' -- "$f" check "$job" --set model.path="$tmp/base.gguf"
 expect 2 "cannot export to '$tmp/exists': it exists" -- "$f" check "$job" --set export.dir="$tmp/exists"
 echo '{"input_ids": [1, 2], "labels": [1]}' >"$tmp/wrong.jsonl"
 echo 'no json' >>"$tmp/wrong.jsonl"

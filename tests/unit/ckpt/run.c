@@ -151,6 +151,7 @@ enum ft_code fake_begin(struct fake *f, const struct ft_place *place, const char
                                   .vocab = 37,
                                   .base_path = "/models/tiny",
                                   .config_sha256 = "00",
+                                  .terminator_id = -1,
                                   .beta1 = 0.9,
                                   .beta2 = 0.999,
                                   .eps = 1e-8,

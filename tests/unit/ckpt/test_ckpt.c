@@ -344,7 +344,7 @@ static void test_bad_target(void **state)
     snprintf(path, sizeof path, "%s/file/checkpoints", dir);
     struct job j = {.dir = path, .run_id = "run-a", .saves = {1}};
     drive(&j, 2, &r);
-    refused(&r, FT_IO, "Not a directory");
+    refused(&r, FT_IO, "is no folder");
     j.dir = dir;
     j.run_id = "../x";
     drive(&j, 1, &r);

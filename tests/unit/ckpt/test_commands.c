@@ -69,6 +69,22 @@ static void test_ls(void **state)
     assert_true(ft_json_bool(ft_json_get(ft_json_at(list, 0), "best"), false));
     assert_string_equal(ft_json_str(ft_json_get(four, "lineage")), "run-a");
     ft_json_destroy(v);
+    /* a run's folder will do */
+    char run[] = "/tmp/ftckpt-run-XXXXXX", link[64];
+    assert_non_null(mkdtemp(run));
+    assert_int_equal(call("ls %s", run), 0);
+    has("no checkpoints in ");
+    snprintf(link, sizeof link, "%s/checkpoints", run);
+    assert_int_equal(symlink(dir, link), 0);
+    assert_int_equal(call("ls %s", run), 0);
+    has("step_00000001");
+    assert_int_equal(call("verify %s", run), 0);
+    assert_int_equal(call("prune %s --keep 1 --dry-run", run), 0);
+    has("would remove: step_00000003");
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(rmdir(run), 0);
+    assert_int_equal(call("ls %s/LATEST", dir), 2);
+    has("Not a directory");
     assert_int_equal(call("ls /nowhere"), 2);
     has("cannot list /nowhere: No such file or directory");
 }
@@ -113,7 +129,8 @@ static void test_diff(void **state)
     assert_int_equal(ft_json_parse(said, strlen(said), 0, &v, NULL, &err), FT_OK);
     assert_int_equal(ft_json_count(ft_json_get(v, "tensors")), 15);
     ft_json_destroy(v);
-    assert_int_equal(call("diff %s/step_00000001 /nowhere", dir), 1);
+    assert_int_equal(call("diff %s/step_00000001 /nowhere", dir), 2);
+    assert_int_equal(call("diff %s/step_00000001 %s/LATEST", dir, dir), 2);
 }
 
 static void test_prune(void **state)

@@ -48,7 +48,7 @@ static enum ft_code open_folder(struct opened *o, const char *dir, struct ft_err
 {
     memset(o, 0, sizeof *o);
     o->arena = ft_arena_create();
-    enum ft_code code = ft_model_config_read(dir, o->arena, &o->config, err);
+    enum ft_code code = ft_import_config(dir, o->arena, &o->config, err);
     if (!code) code = ft_import_open(dir, &o->config, &o->m, err);
     if (!code) o->params = ft_import_params(o->m, &o->n);
     return code;
@@ -375,13 +375,15 @@ static void foreign_checkpoints_are_told_apart(void **state)
          "DeepSpeed checkpoint for 4 data ranks, tensor size 2"},
         {{"consolidated.00.pth", "consolidated.07.pth"}, "original Meta release: slices for tensor size 8"},
         {{"model-rank-1-part-0.safetensors"}, "vLLM/SGLang sharded state: slices for tensor size 2"},
+        {{"mp_rank_01_model_states.pt"}, "DeepSpeed checkpoint for 1 data ranks, tensor size 2"},
         {{"pytorch_model-00001-of-00002.bin"}, "never executed"},
+        {{"weights.pt"}, "never executed"},
+        {{"weights.pth"}, "never executed"},
         {{"model.nemo"}, "never executed"},
         {{"tiny.Q4_0.gguf"}, "quantised single file"},
     };
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         const char *dir = temp_dir();
-        put_config(dir, false);
         for (size_t i = 0; i < 3 && kinds[k].files[i]; i++) {
             struct ft_buf p = {0};
             struct ft_err err;
@@ -391,6 +393,8 @@ static void foreign_checkpoints_are_told_apart(void **state)
             ft_buf_fini(&p);
             put_text(dir, kinds[k].files[i], "x");
         }
+        expect(dir, FT_UNSUPPORTED, kinds[k].said);
+        put_config(dir, false); /* with one, too */
         expect(dir, FT_UNSUPPORTED, kinds[k].said);
         remove_tree(dir);
     }
