@@ -137,7 +137,7 @@ static enum ft_code read_int(const struct reader *r, const struct ft_arch_key *k
     }
     *out = ft_json_int(v, -1);
     if (!ft_json_is(v, FT_JSON_INT) || *out < least || *out > INT32_MAX)
-        return wrong_value(r, k->name, v, least ? "a size of at least 1" : "a count");
+        return wrong_value(r, k->name, v, least ? "a size of 1 to 2147483647" : "a count of 0 to 2147483647");
     return FT_OK;
 }
 
@@ -342,11 +342,10 @@ enum ft_code ft_model_config_parse(const char *path, const char *text, size_t n,
                                    struct ft_err *err)
 {
     struct ft_json *root = NULL;
-    enum ft_code code = ft_json_parse(text, n, 0, &root, NULL, err);
-    if (code) {
-        ft_wrap(err, "reading '%s'", path);
-        return code;
-    }
+    struct ft_json_where where;
+    enum ft_code code = ft_json_parse(text, n, 0, &root, &where, err);
+    if (code)
+        return ft_fail(err, FT_DATA, "'%s' is not valid JSON: line %d, column %d: %s", path, where.line, where.column, where.text);
     struct ft_model_config c = {0};
     const struct reader r = {path, root, a, err};
     if (!ft_json_is(root, FT_JSON_OBJECT)) code = ft_fail(err, FT_CONFIG, "'%s' is not an object", path);
@@ -361,8 +360,10 @@ enum ft_code ft_model_config_read(const char *dir, struct ft_arena *a, struct ft
     const char *path = ft_arena_printf(a, "%s/config.json", dir);
     struct ft_buf text = {0};
     enum ft_code code = ft_read_file(path, 16 << 20, &text, err);
-    if (code) ft_wrap(err, "reading the model folder '%s'", dir);
-    else code = ft_model_config_parse(path, ft_buf_str(&text), text.n, a, out, err);
+    if (code) {
+        ft_wrap(err, "reading the model folder '%s'", dir);
+        ft_fix(err, "a model folder has config.json, *.safetensors and, for texts, tokenizer.json");
+    } else code = ft_model_config_parse(path, ft_buf_str(&text), text.n, a, out, err);
     ft_buf_fini(&text);
     return code;
 }

@@ -171,6 +171,13 @@ static int check_all(struct ft_data_job *j, const struct ft_command *self)
             continue;
         }
         if (!named) continue;
+        double *weights = NULL;
+        if (split == FT_SPLIT_TRAIN && ft_data_weights(&j->fields, l.n_files, &weights, &err) != FT_OK) {
+            if (!first[0]) memcpy(first, err.text, sizeof first);
+            if (!j->json) ft_data_job_refuse(j, self, &err), j->faults.n = 0;
+            status = 2;
+        }
+        free(weights);
         if (j->json) write_split(j, (enum ft_split)split, &l, &w);
         else print_split(j, (enum ft_split)split, &l);
         ft_loaded_fini(&l);

@@ -61,8 +61,9 @@ int ft_data_job_read(struct ft_data_job *j, const struct ft_command *self)
     struct ft_ini *ini = ft_ini_create(j->arena);
     for (size_t i = 0; i < j->n_words; i++) ft_ini_read(ini, j->words[i], &j->faults);
     for (size_t i = 0; i < j->n_sets; i++) ft_ini_set(ini, j->sets[i], &j->faults);
-    ft_section_read(&ft_data_section, ini, &j->fields, NULL, &j->faults);
-    if (!j->faults.n_errors) ft_data_fields_check(&j->fields, ini, &j->faults);
+    struct ft_value *values = ft_arena_array(j->arena, ft_data_section.n_fields + 1, sizeof *values);
+    ft_section_read(&ft_data_section, ini, &j->fields, values, &j->faults);
+    if (!j->faults.n_errors) ft_data_fields_check(&j->fields, values, &j->faults);
     const struct ft_ini_entry *path = ft_ini_find(ini, "model", "path"), *seed = ft_ini_find(ini, "train", "seed");
     if (path) {
         if (ft_expand_home(path->value, &home, &err))
@@ -77,6 +78,10 @@ int ft_data_job_read(struct ft_data_job *j, const struct ft_command *self)
         ft_faults_sort(&j->faults);
         ft_faults_print(stderr, "fttrain data", &j->faults);
         return 2;
+    }
+    if (j->faults.n && !j->json) { /* warnings; --json has them in its answer */
+        ft_faults_print(stderr, "fttrain data", &j->faults);
+        j->faults.n = 0;
     }
     if (!j->fields.train.n && !j->fields.valid.n && !j->fields.general.n) {
         (void)ft_fail(&err, FT_CONFIG, "[data] names no files");

@@ -1,6 +1,10 @@
 #include "runtime/data/data_fields.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/arena.h"
 
 static const char *const formats[] = {"auto",   "messages", "sharegpt", "alpaca",     "io",
                                       "prompt", "text",     "tokens",   "transcript", NULL};
@@ -42,6 +46,28 @@ static bool check_date(const char *value, struct ft_buf *why)
     return false;
 }
 
+/* "30%" -> 0.3; false: no share. */
+static bool read_share(const char *value, double *out)
+{
+    const size_t n = strlen(value);
+    char number[32];
+    if (n < 2 || n > sizeof number || value[n - 1] != '%') return false;
+    memcpy(number, value, n - 1), number[n - 1] = 0;
+    if (!ft_parse_real(number, out) || !(*out > 0 && *out < 100)) return false;
+    *out /= 100;
+    return true;
+}
+
+/* What ends with % is a share, never a file. */
+static bool check_valid(const char *value, struct ft_buf *why)
+{
+    double share;
+    if (!ft_str_ends(value, "%") || read_share(value, &share)) return true;
+    ft_buf_addf(why, "'%s' is no share of train: more than 0%% and less than 100%% can be kept aside (a file of that name: ./%s)",
+                value, value);
+    return false;
+}
+
 static bool check_pair(const char *value, struct ft_buf *why)
 {
     const char *colon = strchr(value, ':');
@@ -50,35 +76,39 @@ static bool check_pair(const char *value, struct ft_buf *why)
     return false;
 }
 
-/* Fields of records that may have a name of their own. */
-static const char *const standard_names[] = {"messages", "conversations", "prompt",      "completion", "response",
-                                             "input",    "output",        "instruction", "system",     "text"};
+/* The names that `columns` renames, and the formats that read them. */
+static const struct {
+    const char *name;
+    unsigned formats; /* bits of enum ft_data_format */
+} columns[] = {
+    {"messages", 1U << FT_FORMAT_MESSAGES},
+    {"conversations", 1U << FT_FORMAT_SHAREGPT},
+    {"instruction", 1U << FT_FORMAT_ALPACA},
+    {"input", 1U << FT_FORMAT_ALPACA | 1U << FT_FORMAT_IO},
+    {"output", 1U << FT_FORMAT_ALPACA | 1U << FT_FORMAT_IO},
+    {"prompt", 1U << FT_FORMAT_ALPACA | 1U << FT_FORMAT_IO | 1U << FT_FORMAT_PROMPT},
+    {"completion", 1U << FT_FORMAT_PROMPT},
+    {"response", 1U << FT_FORMAT_ALPACA | 1U << FT_FORMAT_IO | 1U << FT_FORMAT_PROMPT},
+    {"system", 1U << FT_FORMAT_SHAREGPT | 1U << FT_FORMAT_ALPACA | 1U << FT_FORMAT_IO | 1U << FT_FORMAT_PROMPT},
+    {"text", 1U << FT_FORMAT_TEXT},
+};
+enum { N_COLUMNS = sizeof columns / sizeof *columns };
+
+static size_t column_of(const char *pair, size_t n)
+{
+    for (size_t i = 0; i < N_COLUMNS; i++)
+        if (strlen(columns[i].name) == n && !memcmp(columns[i].name, pair, n)) return i;
+    return N_COLUMNS;
+}
 
 static bool check_column(const char *value, struct ft_buf *why)
 {
-    enum { N = sizeof standard_names / sizeof *standard_names };
-    char name[32];
     if (!check_pair(value, why)) return false;
     const size_t n = (size_t)(strchr(value, ':') - value);
-    (void)snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), value);
-    for (size_t i = 0; i < N; i++)
-        if (ft_str_eq(name, standard_names[i])) return true;
+    if (column_of(value, n) < N_COLUMNS) return true;
     ft_buf_addf(why, "'%s': no record format has a field '%.*s' (", value, (int)n, value);
-    for (size_t i = 0; i < N; i++) ft_buf_addf(why, "%s%s", i ? " " : "", standard_names[i]);
+    for (size_t i = 0; i < N_COLUMNS; i++) ft_buf_addf(why, "%s%s", i ? " " : "", columns[i].name);
     ft_buf_adds(why, "); the standard name stands first");
-    return false;
-}
-
-/* P% with P between 0 and 100; anything else is a file. */
-static bool check_valid(const char *value, struct ft_buf *why)
-{
-    char number[32];
-    double x;
-    const size_t n = strlen(value);
-    if (n < 2 || n >= sizeof number || value[n - 1] != '%') return true;
-    memcpy(number, value, n - 1), number[n - 1] = 0;
-    if (!ft_parse_real(number, &x) || (x > 0 && x < 100)) return true;
-    ft_buf_addf(why, "'%s' is no share of train: more than 0%% and less than 100%% can be kept aside", value);
     return false;
 }
 
@@ -97,7 +127,7 @@ static const struct ft_field rows[] = {
      .type = FT_F_REAL,
      .list = true,
      .min = 0,
-     .max = 1e6,
+     .max = 1000,
      AT(weights),
      .help = "how often each file of train is drawn per epoch"},
     {.name = "format",
@@ -202,29 +232,6 @@ static const struct ft_field rows[] = {
 const struct ft_section ft_data_section = {"data", "what to train and validate on", rows, sizeof rows / sizeof *rows,
                                            sizeof(struct ft_data_fields)};
 
-void ft_data_fields_check(const struct ft_data_fields *f, const struct ft_ini *ini, struct ft_faults *faults)
-{
-    /* what token ids have behind them already */
-    static const char *const idle[] = {"columns",  "template", "template_vars", "template_date",
-                                       "boundary", "special",  "terminator"};
-    static const char *const defaults[] = {"", "auto", "", "", "auto", "text", "auto"};
-    for (size_t i = 0; f->format == FT_FORMAT_TOKENS && i < sizeof idle / sizeof *idle; i++) {
-        const struct ft_ini_entry *e = ft_ini_find(ini, "data", idle[i]);
-        if (!e || ft_str_eq(e->value, defaults[i])) continue;
-        ft_faults_add(faults, FT_SEV_WARNING, e->value_at, "data", idle[i], "%s = %s has no effect with format = tokens", idle[i],
-                      e->value);
-        ft_fault_fix(faults, "leave %s out", idle[i]);
-    }
-    for (size_t i = 0; f->valid.n > 1 && i < f->valid.n; i++) {
-        const struct ft_data_fields one = {.valid = {.v = &f->valid.v[i], .n = 1}};
-        const struct ft_ini_entry *e = ft_ini_find(ini, "data", "valid");
-        if (!e || !(ft_data_valid_share(&one) > 0)) continue;
-        ft_faults_add(faults, FT_SEV_ERROR, e->value_at, "data", "valid",
-                      "valid = %s: a share of train stands alone, not beside files", e->value);
-        ft_fault_fix(faults, "name files, or one share");
-    }
-}
-
 int64_t ft_data_skip(const struct ft_data_fields *f)
 {
     int64_t n = 0;
@@ -234,11 +241,97 @@ int64_t ft_data_skip(const struct ft_data_fields *f)
 
 double ft_data_valid_share(const struct ft_data_fields *f)
 {
-    if (f->valid.n != 1) return 0;
-    const size_t n = strlen(f->valid.v[0]);
-    char number[32];
-    double x;
-    if (n < 2 || n > 30 || f->valid.v[0][n - 1] != '%') return 0;
-    memcpy(number, f->valid.v[0], n - 1), number[n - 1] = 0;
-    return ft_parse_real(number, &x) && x > 0 && x < 100 ? x / 100 : 0;
+    double share;
+    return f->valid.n == 1 && read_share(f->valid.v[0], &share) ? share : 0;
+}
+
+enum ft_code ft_data_weights(const struct ft_data_fields *f, size_t n_files, double **out, struct ft_err *err)
+{
+    const struct ft_list *l = &f->weights;
+    double sum = 0;
+    *out = NULL;
+    if (!l->n) return FT_OK;
+    if (l->n != n_files) {
+        (void)ft_fail(err, FT_CONFIG, "[data] weights has %zu numbers, train has %zu files", l->n, n_files);
+        return ft_fix(err, "give one weight per file");
+    }
+    double *v = ft_xcalloc(l->n + 1, sizeof *v);
+    for (size_t i = 0; i < l->n; i++) sum += ft_parse_real(l->v[i], &v[i]) ? v[i] : 0; /* the field has seen each */
+    if (sum > 0) *out = v;
+    else free(v);
+    return sum > 0 ? FT_OK : ft_fail(err, FT_CONFIG, "[data] weights: all are 0");
+}
+
+/* ---- keys together ---- */
+
+static struct ft_source place(const struct ft_value *values, const char *key)
+{
+    return values[ft_section_find(&ft_data_section, key) - rows].at;
+}
+
+static bool is_default(const struct ft_value *values, const char *key)
+{
+    const struct ft_field *f = ft_section_find(&ft_data_section, key);
+    const char *text = values[f - rows].text;
+    return !text || !*text || (f->def && ft_str_eq(text, f->def));
+}
+
+/* A key that the chosen format does not look at would be obeyed in the user's mind only. */
+static void idle_keys(const struct ft_data_fields *f, const struct ft_value *values, struct ft_faults *faults)
+{
+    const unsigned tokens = 1U << FT_FORMAT_TOKENS, plain = tokens | 1U << FT_FORMAT_TEXT;
+    const struct {
+        const char *key;
+        unsigned formats;
+        bool unless; /* then it has an effect after all */
+    } idle[] = {
+        {"template", plain, false},
+        {"template_vars", plain, false},
+        {"template_date", plain, false},
+        {"terminator", plain, false},
+        {"boundary", plain, false},
+        {"special", tokens, false},
+        {"train_on", plain, f->train_on == FT_TRAIN_ON_ALL},
+    };
+    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
+        const char *key = idle[i].key;
+        if (!(idle[i].formats >> f->format & 1U) || idle[i].unless || is_default(values, key)) continue;
+        ft_faults_add(faults, FT_SEV_WARNING, place(values, key), "data", key, "%s = %s has no effect with format = %s", key,
+                      values[ft_section_find(&ft_data_section, key) - rows].text, formats[f->format]);
+        ft_fault_fix(faults, "leave %s out", key);
+    }
+}
+
+static void check_columns(const struct ft_data_fields *f, const struct ft_value *values, struct ft_faults *faults)
+{
+    const struct ft_source at = place(values, "columns");
+    const struct ft_list *l = &f->columns;
+    for (size_t i = 0; i < l->n; i++) {
+        const size_t n = strcspn(l->v[i], ":"), c = column_of(l->v[i], n);
+        for (size_t k = 0; k < i; k++)
+            if (n == strcspn(l->v[k], ":") && !memcmp(l->v[i], l->v[k], n))
+                ft_faults_add(faults, FT_SEV_ERROR, at, "data", "columns", "columns = %s and %s: one field has one name", l->v[k],
+                              l->v[i]);
+        if (f->format == FT_FORMAT_AUTO || c == N_COLUMNS || columns[c].formats >> f->format & 1U) continue;
+        ft_faults_add(faults, FT_SEV_WARNING, at, "data", "columns",
+                      "columns = %s has no effect with format = %s: it has no field %s", l->v[i], formats[f->format],
+                      columns[c].name);
+    }
+}
+
+void ft_data_fields_check(const struct ft_data_fields *f, const struct ft_value *values, struct ft_faults *faults)
+{
+    idle_keys(f, values, faults);
+    check_columns(f, values, faults);
+    for (size_t i = 0; i < f->valid.n && f->valid.n > 1; i++) {
+        if (!ft_str_ends(f->valid.v[i], "%")) continue;
+        ft_faults_add(faults, FT_SEV_ERROR, place(values, "valid"), "data", "valid",
+                      "valid = %s: a share of train stands alone, not beside files", f->valid.v[i]);
+        ft_fault_fix(faults, "name files, or one share");
+    }
+    if (ft_str_eq(f->template_, "none") && (f->format == FT_FORMAT_MESSAGES || f->format == FT_FORMAT_SHAREGPT)) {
+        ft_faults_add(faults, FT_SEV_ERROR, place(values, "template"), "data", "template",
+                      "template = none: conversations (format = %s) become text by a chat template only", formats[f->format]);
+        ft_fault_fix(faults, "leave template out (the folder's own), or set it to the PATH of a .jinja file");
+    }
 }

@@ -46,10 +46,14 @@ struct ft_data_fields {
 
 extern const struct ft_section ft_data_section;
 
-/* What the values mean together: keys without effect are warned about, by their place in ini. */
-void ft_data_fields_check(const struct ft_data_fields *f, const struct ft_ini *ini, struct ft_faults *faults);
+/* What no single value tells: keys that have no effect with the format (warnings), a share beside files, a name given twice, no template
+ * for conversations. values: as ft_section_read() filled them (one per field). */
+void ft_data_fields_check(const struct ft_data_fields *f, const struct ft_value *values, struct ft_faults *faults);
+
 /* N of "skip:N"; 0 for "refuse" (the field's own check has seen the text). */
 int64_t ft_data_skip(const struct ft_data_fields *f);
+/* weights = 1, 0.25: one per file of train, not all 0. *out: n_files numbers (the caller frees), NULL when the key is not given. */
+enum ft_code ft_data_weights(const struct ft_data_fields *f, size_t n_files, double **out, struct ft_err *err) FT_MUST_CHECK;
 /* The share of "valid = 2%", 0 when valid names files. */
 double ft_data_valid_share(const struct ft_data_fields *f);
 

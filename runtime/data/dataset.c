@@ -111,24 +111,6 @@ static void set_rows(struct ft_dataset *d, int64_t epoch)
     d->packs = rows_of_epoch(d, epoch);
 }
 
-/* weights = 1, 0.25: one per file of train. */
-static enum ft_code read_weights(struct ft_dataset *d, const struct ft_list *l, struct ft_err *err)
-{
-    if (!l->n) return FT_OK;
-    if (l->n != d->l.n_files) {
-        (void)ft_fail(err, FT_CONFIG, "[data] weights has %zu numbers, train has %zu files", l->n, d->l.n_files);
-        return ft_fix(err, "give one weight per file");
-    }
-    d->weights = ft_xcalloc(l->n + 1, sizeof *d->weights);
-    double sum = 0;
-    for (size_t i = 0; i < l->n; i++) {
-        if (!ft_parse_real(l->v[i], &d->weights[i]) || d->weights[i] < 0 || d->weights[i] > 1000)
-            return ft_fail(err, FT_CONFIG, "[data] weights: '%s' is no number from 0 to 1000", l->v[i]);
-        sum += d->weights[i];
-    }
-    return sum > 0 ? FT_OK : ft_fail(err, FT_CONFIG, "[data] weights: all are 0");
-}
-
 /* Other weights are other rows: a position among them means something else. Once each is what a job without weights says. */
 static void add_weights(struct ft_dataset *d)
 {
@@ -162,7 +144,7 @@ enum ft_code ft_dataset_open(const struct ft_dataset_options *o, enum ft_split s
     d->cu = ft_xcalloc(l.samples.n + 1, sizeof *d->cu);
     for (size_t i = 0; i < l.samples.n; i++) d->lengths[i] = d->cu[i][1] = l.samples.v[i].n;
     pthread_mutex_init(&d->lock, NULL);
-    enum ft_code weighed = split == FT_SPLIT_TRAIN ? read_weights(d, &o->fields->weights, err) : FT_OK;
+    enum ft_code weighed = split == FT_SPLIT_TRAIN ? ft_data_weights(o->fields, d->l.n_files, &d->weights, err) : FT_OK;
     if (weighed == FT_OK) {
         add_weights(d);
         set_rows(d, -1);

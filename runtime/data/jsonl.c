@@ -31,8 +31,9 @@ static bool fill(struct ft_jsonl *j, struct ft_err *err)
         int code = Z_OK;
         n = gzread(j->gz, j->block, BLOCK);
         const char *why = n <= 0 ? gzerror(j->gz, &code) : "";
-        if (n < 0 || code == Z_BUF_ERROR) { /* the latter: the file ends in the middle */
-            (void)ft_fail(err, FT_DATA, "cannot unpack '%s': %s", j->path, n < 0 ? why : "it is cut short");
+        if (n < 0 || code == Z_BUF_ERROR) {                                           /* the latter: the file ends in the middle */
+            const char *text = ft_str_starts(why, "<fd:") ? strstr(why, ": ") : NULL; /* zlib's own name of the file */
+            (void)ft_fail(err, FT_DATA, "cannot unpack '%s': %s", j->path, n >= 0 ? "it is cut short" : text ? text + 2 : why);
             j->failed = true;
             return false;
         }
@@ -56,15 +57,23 @@ static const char *other_kind(const char *path, const char *p, size_t n, bool *a
     size_t i = 0;
     if (ft_str_ends(path, ".ini")) return "an INI file";
     if (ft_str_ends(path, ".yaml") || ft_str_ends(path, ".yml")) return "a YAML file";
-    if (n >= 2 && (unsigned char)p[0] == 0x1f && (unsigned char)p[1] == 0x8b)
-        return "compressed with gzip (not built yet: unpack it)";
-    if (n >= 4 && !memcmp(p, "\x28\xb5\x2f\xfd", 4)) return "compressed with zstd (not built yet: unpack it)";
+    if (n >= 2 && !memcmp(p, "\x1f\x8b", 2))
+        return "compressed with gzip (unpack standard input with zcat; files are read as they are)";
+    if (n >= 4 && !memcmp(p, "\x28\xb5\x2f\xfd", 4)) return "compressed with zstd, which is not built yet: unpack it with unzstd";
+    if (n >= 6 && !memcmp(p,
+                          "\xfd"
+                          "7zXZ",
+                          6))
+        return "compressed with xz: unpack it with unxz";
+    if (n >= 3 && !memcmp(p, "BZh", 3)) return "compressed with bzip2: unpack it with bunzip2";
+    if (n >= 4 && !memcmp(p, "PK\3\4", 4)) return "a zip archive: unpack it";
     if (n >= 4 && !memcmp(p, "PAR1", 4)) return "a Parquet file";
     if (n >= 2 && (!memcmp(p, "\xff\xfe", 2) || !memcmp(p, "\xfe\xff", 2))) return "UTF-16 text (write it as UTF-8)";
     if (n >= 3 && !memcmp(p, "\xef\xbb\xbf", 3)) i = 3;
     if (n >= 3 && !memcmp(p, "---", 3)) return "a YAML file";
-    if (memchr(p, 0, n < 4096 ? n : 4096)) return "a binary file";
     while (i < n && (p[i] == ' ' || p[i] == '\t' || p[i] == '\r' || p[i] == '\n')) i++;
+    if (i < n && p[i] == '{') return NULL; /* whatever follows is a fault of its line */
+    if (memchr(p, 0, n < 4096 ? n : 4096)) return "a binary file";
     if (i < n && p[i] == '[') {
         const char *end = memchr(p + i, '\n', n - i), *close = memchr(p + i, ']', (size_t)((end ? end : p + n) - (p + i)));
         size_t k = i + 1;
@@ -287,13 +296,12 @@ static bool fault(struct ft_line_fault *f, enum ft_fault_kind kind, int64_t colu
     return false;
 }
 
-static bool parse_fault(const struct ft_line *line, const struct ft_json_where *w, struct ft_line_fault *f)
+static bool parse_fault(const struct ft_json_where *w, struct ft_line_fault *f)
 {
     enum ft_fault_kind kind = FT_KIND_JSON;
     if (w->duplicate_key) kind = FT_KIND_DUPLICATE_KEY;
     else if (w->bad_utf8 || w->bad_escape || strstr(w->text, "control character") || strstr(w->text, "u0000")) kind = FT_KIND_UTF8;
-    (void)line;
-    return fault(f, kind, w->column, w->text);
+    return fault(f, kind, w->column, strstr(w->text, "ALLOW_NUL") ? "\\u0000 must not stand in a string" : w->text);
 }
 
 bool ft_line_parse(const struct ft_line *line, struct ft_json **out, struct ft_line_fault *f)
@@ -316,7 +324,7 @@ bool ft_line_parse(const struct ft_line *line, struct ft_json **out, struct ft_l
         rc = ft_json_parse(ft_buf_str(&wide), wide.n, FT_JSON_ANY_ROOT, &v, &w, &err);
         ft_buf_fini(&wide);
     }
-    if (rc != FT_OK) return parse_fault(line, &w, f);
+    if (rc != FT_OK) return parse_fault(&w, f);
     if (ft_json_is(v, FT_JSON_OBJECT)) {
         *out = v;
         return true;

@@ -47,12 +47,24 @@ static FT_PRINTF(2, 3) void note(struct ft_loaded *l, const char *fmt, ...)
 
 /* ---- which shape a file has ---- */
 
+/* "line 1 has a, b" */
+static void name_fields(const struct ft_json *v, int64_t line, struct ft_buf *out)
+{
+    ft_buf_addf(out, "line %" PRId64 " has ", line);
+    int k = 0;
+    for (void *it = ft_json_iter(v); it && k < 8; it = ft_json_iter_next(v, it), k++)
+        ft_buf_addf(out, "%s%.*s", k ? ", " : "", (int)ft_utf8_valid(ft_json_iter_key(it), strnlen(ft_json_iter_key(it), 40)),
+                    ft_json_iter_key(it));
+    if (!k) ft_buf_adds(out, "none");
+}
+
 enum ft_code ft_peek_format(const struct ft_data_fields *fields, const char *path, enum ft_data_format *out, struct ft_err *err)
 {
     struct ft_jsonl *j = NULL;
     struct ft_line line;
     struct ft_line_fault f;
     int64_t count[FT_FORMAT_TRANSCRIPT + 1] = {0}, first[FT_FORMAT_TRANSCRIPT + 1] = {0}, good = 0;
+    struct ft_buf unknown = {0}; /* fields of the first record of no shape */
     enum ft_code rc = ft_jsonl_open(path, &j, err);
     if (rc != FT_OK) return rc;
     while (good < PEEK && ft_jsonl_next(j, &line, err)) {
@@ -60,6 +72,7 @@ enum ft_code ft_peek_format(const struct ft_data_fields *fields, const char *pat
         if (!ft_line_parse(&line, &v, &f)) continue;
         const enum ft_data_format shape = ft_record_shape(v, &fields->columns);
         if (!count[shape]++) first[shape] = line.number;
+        if (shape == FT_FORMAT_AUTO && !unknown.n) name_fields(v, line.number, &unknown);
         good += shape != FT_FORMAT_AUTO;
         ft_json_destroy(v);
     }
@@ -73,11 +86,17 @@ enum ft_code ft_peek_format(const struct ft_data_fields *fields, const char *pat
         const char *name = ft_format_name(best);
         (void)ft_fail(err, FT_CONFIG, "'%s' holds %s, which is never guessed", path,
                       best == FT_FORMAT_TEXT ? "plain text" : "token ids");
-        return best == FT_FORMAT_TEXT ? ft_fix(err, "set format = text to train on plain text")
-                                      : ft_fix(err, "set format = %s", name);
+        rc = best == FT_FORMAT_TEXT ? ft_fix(err, "set format = text to train on plain text")
+                                    : ft_fix(err, "set format = %s", name);
     }
+    if (best == FT_FORMAT_AUTO && unknown.n) {
+        (void)ft_fail(err, FT_CONFIG, "'%s': no record has the fields of a known format (%s)", path, ft_buf_str(&unknown));
+        rc = ft_fix(err,
+                    "set [data] format, and columns when the fields have other names: columns = prompt:question, response:answer");
+    }
+    ft_buf_fini(&unknown);
     *out = best == FT_FORMAT_AUTO ? FT_FORMAT_MESSAGES : best;
-    return FT_OK;
+    return rc;
 }
 
 /* ---- one sample ---- */
@@ -120,7 +139,8 @@ static bool in_my_share(const struct reader *r, struct ft_hash128 key)
 static bool take_keys(struct reader *r, struct ft_record_keys k)
 {
     if (!in_my_share(r, k.prompt)) return false;
-    if (r->how->check_overlap && r->o->fields->overlap == FT_OVERLAP_REFUSE) ft_keyset_add(&r->other, k.prompt);
+    if (r->how->check_overlap && r->how->split != FT_SPLIT_TRAIN && r->o->fields->overlap == FT_OVERLAP_REFUSE)
+        ft_keyset_add(&r->other, k.prompt);
     const bool fresh = r->o->fields->dedupe == FT_DEDUPE_NO || ft_keyset_add(&r->seen, k.record);
     r->l->facts.duplicates += !fresh;
     if (!fresh && r->o->fields->dedupe == FT_DEDUPE_EXACT) return false;
@@ -232,7 +252,9 @@ static enum ft_code read_file(struct reader *r, const char *path, struct ft_err 
     if (rc != FT_OK) return rc;
     r->l->formats[r->file] = r->format;
     r->path = ft_arena_strdup(r->report.faults ? r->report.faults->arena : r->l->arena, path);
+    const int64_t before = r->l->facts.records;
     while (!r->stopped && ft_jsonl_next(j, &line, err)) take_line(r, &line);
+    if (r->l->facts.records == before && r->l->n_files > 1 && !ft_jsonl_failed(j)) note(r->l, "'%s' holds no record", path);
     r->l->facts.blank += ft_jsonl_blank(j);
     if (ft_jsonl_failed(j)) rc = err ? err->code : FT_IO;
     ft_jsonl_close(j);
@@ -314,7 +336,9 @@ static enum ft_code verdict(struct reader *r, struct ft_err *err)
         return ft_fix(err, "correct these lines, or set bad_records = skip:%" PRId64, r->report.n);
     }
     if ((l->samples.n && l->samples.trained) || r->stopped) return FT_OK;
-    if (!l->facts.records) return ft_fail(err, FT_DATA, "[data] %s holds no record", key);
+    if (!l->facts.records)
+        return ft_fail(err, FT_DATA, "[data] %s holds no record: '%s'%s %s empty", key, l->paths[0], l->n_files > 1 ? ", …" : "",
+                       l->n_files > 1 ? "are" : "is");
     if (l->facts.overlong && !l->samples.n) {
         (void)ft_fail(err, FT_DATA, "all %" PRId64 " records of [data] %s are longer than seq_len %" PRId64 " tokens",
                       l->facts.records, key, r->o->seq_len);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -230,15 +231,30 @@ static void remove_folder(const char *dir)
     rmdir(dir);
 }
 
+/* Is the file under `path` the one that fd holds? */
+static bool is_still(int fd, const char *path, bool *again)
+{
+    struct stat mine, there;
+    *again = fstat(fd, &mine) || stat(path, &there) || mine.st_ino != there.st_ino || mine.st_dev != there.st_dev;
+    return !*again;
+}
+
 /* Takes the lock file of the key; another process that builds is waited for (its lock dies with it). */
 static enum ft_code lock_key(const char *path, int *fd, struct ft_err *err)
 {
     const struct ft_clock clock = ft_clock_real();
     const int64_t end = ft_clock_now(clock) + WAIT_LIMIT;
-    bool said = false;
+    bool said = false, again = false;
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (*fd < 0) return ft_fail(err, FT_IO, "cannot write '%s': %s", path, strerror(errno));
-    while (flock(*fd, LOCK_EX | LOCK_NB)) {
+    while (flock(*fd, LOCK_EX | LOCK_NB) || !is_still(*fd, path, &again)) {
+        if (again) { /* its owner has removed it: a lock on a file that nobody else finds */
+            ft_close(fd);
+            *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+            if (*fd < 0) return ft_fail(err, FT_IO, "cannot write '%s': %s", path, strerror(errno));
+            again = false;
+            continue;
+        }
         char owner[128] = "";
         if (errno != EWOULDBLOCK && errno != EINTR) {
             const int e = errno;

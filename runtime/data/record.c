@@ -76,6 +76,26 @@ struct turn_path {
     char number[24];
     const char *v[4];
 };
+/* "found: a, b, c": the names that the object has, for a field that it lacks. */
+static const char *found(const struct ft_json *v, char *out, size_t room)
+{
+    size_t n = 0;
+    int k = 0;
+    for (void *it = ft_json_iter(v); it && k < 6 && n < room; it = ft_json_iter_next(v, it), k++)
+        n += (size_t)snprintf(out + n, room - n, "%s%.*s",
+                              k ? ", " : "found: ", (int)ft_utf8_valid(ft_json_iter_key(it), strnlen(ft_json_iter_key(it), 30)),
+                              ft_json_iter_key(it));
+    if (!k) (void)snprintf(out, room, "it is empty");
+    return out;
+}
+
+static bool missing(const struct reader *r, const struct ft_json *in, const char *const *path, const char *where, const char *name)
+{
+    char names[240];
+    return bad(r, FT_KIND_MISSING_FIELD, path, "%s%sno field %s (%s)", where, *where ? " has " : "", name,
+               found(in, names, sizeof names));
+}
+
 static struct turn_path *turn_path(struct turn_path *p, const char *list, size_t i, const char *field)
 {
     snprintf(p->number, sizeof p->number, "%zu", i);
@@ -163,6 +183,14 @@ static struct ft_jval clean_message(struct ft_convo *c, const struct ft_json *m)
     return d;
 }
 
+static bool missing_of_turn(const struct reader *r, const char *list, size_t i, const struct ft_json *m, const char *name)
+{
+    struct turn_path p;
+    char where[160];
+    (void)snprintf(where, sizeof where, "%.100s[%zu]", list, i);
+    return missing(r, m, turn_path(&p, list, i, NULL)->v, where, name);
+}
+
 static bool check_content(const struct reader *r, const char *list, size_t i, const struct ft_json *m, const char *role)
 {
     struct turn_path p;
@@ -171,8 +199,7 @@ static bool check_content(const struct reader *r, const char *list, size_t i, co
     if (calls && !ft_json_is(calls, FT_JSON_ARRAY) && !ft_json_is(calls, FT_JSON_NULL))
         return bad(r, FT_KIND_WRONG_TYPE, turn_path(&p, list, i, "tool_calls")->v,
                    "%s[%zu].tool_calls must be an array, this is %s", list, i, ft_json_type_name(calls));
-    if (!c && !calling)
-        return bad(r, FT_KIND_MISSING_FIELD, turn_path(&p, list, i, NULL)->v, "%s[%zu] has no field content", list, i);
+    if (!c && !calling) return missing_of_turn(r, list, i, m, "content");
     if (!c || (ft_json_is(c, FT_JSON_NULL) && calling)) return true;
     if (ft_json_is(c, FT_JSON_NULL))
         return bad(r, ft_str_eq(role, "assistant") ? FT_KIND_NULL_OUTPUT : FT_KIND_WRONG_TYPE, turn_path(&p, list, i, "content")->v,
@@ -218,7 +245,7 @@ static bool read_messages(const struct reader *r, const char *list, const struct
                        ft_json_type_name(m));
         if (!role && ft_json_get(m, "from"))
             return bad(r, FT_KIND_OTHER_SHAPE, turn_path(&p, list, i, NULL)->v, "%s[%zu] is a from/value turn (sharegpt)", list, i);
-        if (!role) return bad(r, FT_KIND_MISSING_FIELD, turn_path(&p, list, i, NULL)->v, "%s[%zu] has no field role", list, i);
+        if (!role) return missing_of_turn(r, list, i, m, "role");
         if (!ft_json_is(role, FT_JSON_STRING))
             return bad(r, FT_KIND_WRONG_TYPE, turn_path(&p, list, i, "role")->v, "%s[%zu].role must be a string, this is %s", list,
                        i, ft_json_type_name(role));
@@ -272,7 +299,7 @@ static bool from_messages(const struct reader *r)
     const char *name = own_name(r->columns, "messages", NULL);
     const char *const path[] = {name, NULL};
     const struct ft_json *v = ft_json_get(r->record, name);
-    if (!v) return bad(r, FT_KIND_MISSING_FIELD, path, "no field %s", name);
+    if (!v) return missing(r, r->record, path, "", name);
     if (!ft_json_is(v, FT_JSON_ARRAY))
         return bad(r, FT_KIND_WRONG_TYPE, path, "%s must be an array, this is %s", name, ft_json_type_name(v));
     if (!ft_json_count(v)) return bad(r, FT_KIND_EMPTY_MESSAGES, path, "%s is empty", name);
@@ -306,7 +333,7 @@ static bool from_sharegpt(const struct reader *r)
     const char *list = own_name(r->columns, "conversations", NULL), *const path[] = {list, NULL};
     const struct ft_json *v = ft_json_get(r->record, list), *system = member(r, "system", NULL);
     struct turn_path p;
-    if (!v) return bad(r, FT_KIND_MISSING_FIELD, path, "no field %s", list);
+    if (!v) return missing(r, r->record, path, "", list);
     if (!ft_json_is(v, FT_JSON_ARRAY))
         return bad(r, FT_KIND_WRONG_TYPE, path, "%s must be an array, this is %s", list, ft_json_type_name(v));
     if (!ft_json_count(v)) return bad(r, FT_KIND_EMPTY_MESSAGES, path, "%s is empty", list);
@@ -315,10 +342,13 @@ static bool from_sharegpt(const struct reader *r)
     for (size_t i = 0; i < ft_json_count(v); i++) {
         const struct ft_json *m = ft_json_at(v, i), *from = ft_json_get(m, "from"), *value = ft_json_get(m, "value");
         const char *role = NULL;
-        if (!ft_json_is(from, FT_JSON_STRING) && ft_json_get(m, "role"))
+        if (!ft_json_is(m, FT_JSON_OBJECT))
+            return bad(r, FT_KIND_WRONG_TYPE, turn_path(&p, list, i, NULL)->v, "%s[%zu] must be an object, this is %s", list, i,
+                       ft_json_type_name(m));
+        if (!from && ft_json_get(m, "role"))
             return bad(r, FT_KIND_OTHER_SHAPE, turn_path(&p, list, i, NULL)->v, "%s[%zu] is a role/content turn (messages)", list,
                        i);
-        if (!from) return bad(r, FT_KIND_MISSING_FIELD, turn_path(&p, list, i, NULL)->v, "%s[%zu] has no field from", list, i);
+        if (!from) return missing_of_turn(r, list, i, m, "from");
         if (!ft_json_is(from, FT_JSON_STRING))
             return bad(r, FT_KIND_WRONG_TYPE, turn_path(&p, list, i, "from")->v, "%s[%zu].from must be a string, this is %s", list,
                        i, ft_json_type_name(from));
@@ -329,7 +359,7 @@ static bool from_sharegpt(const struct reader *r)
                        "%s[%zu].from is '%s' (known: human, gpt, system, observation, tool, function_call)", list, i,
                        ft_json_str(from));
         const bool answer = ft_str_eq(role, "assistant");
-        if (!value) return bad(r, FT_KIND_MISSING_FIELD, turn_path(&p, list, i, NULL)->v, "%s[%zu] has no field value", list, i);
+        if (!value) return missing_of_turn(r, list, i, m, "value");
         if (!ft_json_is(value, FT_JSON_STRING))
             return bad(r, answer && ft_json_is(value, FT_JSON_NULL) ? FT_KIND_NULL_OUTPUT : FT_KIND_WRONG_TYPE,
                        turn_path(&p, list, i, "value")->v, "%s[%zu].value must be a string, this is %s", list, i,
@@ -352,7 +382,7 @@ static bool text_member(const struct reader *r, const char *canonical, const cha
     const struct ft_json *v = ft_json_get(r->record, name);
     *out = ft_v_str("", 0);
     if (!v && !must) return true;
-    if (!v) return bad(r, FT_KIND_MISSING_FIELD, path, "no field %s", name);
+    if (!v) return missing(r, r->record, path, "", name);
     if (ft_json_is(v, FT_JSON_NULL) && !must) return true;
     if (ft_json_is(v, FT_JSON_NULL) && output) return bad(r, FT_KIND_NULL_OUTPUT, path, "%s is null", name);
     if (!ft_json_is(v, FT_JSON_STRING))
@@ -434,7 +464,7 @@ static bool from_prompt(const struct reader *r)
                add_pair(r, prompt, completion, names[0]);
     for (int i = 0; i < 2; i++) {
         const char *const path[] = {names[i], NULL};
-        if (!v[i]) return bad(r, FT_KIND_MISSING_FIELD, path, "no field %s", names[i]);
+        if (!v[i]) return missing(r, r->record, path, "", names[i]);
         if (ft_json_is(v[i], FT_JSON_STRING)) {
             const struct ft_jval text = ft_v_str(ft_json_str(v[i]), ft_json_str_len(v[i]));
             add_message(r->c, new_message(r->c, i ? "assistant" : "user", text), i);
@@ -513,7 +543,7 @@ bool ft_record_read(enum ft_data_format format, const struct ft_list *columns, c
     if (shape != format && shape != FT_FORMAT_AUTO && !pair && !(format == FT_FORMAT_ALPACA && shape == FT_FORMAT_IO) &&
         !(format == FT_FORMAT_TEXT && ft_json_get(record, own_name(columns, "text", NULL)))) {
         const char *const none[] = {NULL};
-        return bad(&r, FT_KIND_OTHER_SHAPE, none, "this is a %s record, its file is %s", ft_format_name(shape),
+        return bad(&r, FT_KIND_OTHER_SHAPE, none, "the shape of this record is %s, that of its file is %s", ft_format_name(shape),
                    ft_format_name(format));
     }
     switch (format) {

@@ -1,6 +1,7 @@
 #include "runtime/data/record_tokens.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,8 @@ static bool check_array(const struct place *p, const struct ft_json *v, const ch
 
 static bool check_id(const struct place *p, const struct ft_json *v, const char *key, size_t i, bool label)
 {
+    if (ft_json_is_number(v) && fabs(ft_json_real(v, 0)) >= 9e18) /* an integer that no 64 bits hold was read as a real */
+        return bad(p, FT_KIND_BAD_ID, key, (int64_t)i, "%s[%zu] is %.17g, no token id", key, i, ft_json_real(v, 0));
     if (!ft_json_is(v, FT_JSON_INT))
         return bad(p, FT_KIND_WRONG_TYPE, key, (int64_t)i, "%s[%zu] must be an integer, this is %s", key, i, ft_json_type_name(v));
     const int64_t x = ft_json_int(v, -1), top = p->vocab_rows > 0 ? p->vocab_rows : INT32_MAX;

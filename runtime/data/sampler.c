@@ -125,7 +125,7 @@ enum ft_code ft_sampler_open(const struct ft_data_fields *f, const char *model_d
     if (rc == FT_OK) rc = read_folder(s, model_dir, err);
     if (rc == FT_OK) rc = read_terminator(s, err);
     if (rc == FT_OK) rc = read_vars(s, err);
-    if (rc == FT_OK && needs_template && !s->source.plain) { rc = ft_sampler_no_template(f, model_dir, err); }
+    if (rc == FT_OK && needs_template && !s->source.plain) rc = ft_sampler_no_template(f, model_dir, err);
     if (rc == FT_OK && s->source.plain && !f->template_date && ft_template_is_dated(s->source.plain)) {
         (void)ft_fail(err, FT_CONFIG, "the chat template '%s' writes the date of the day, so the run could not be repeated",
                       s->source.origin);

@@ -58,6 +58,8 @@ enum ft_code ft_sampler_no_template(const struct ft_data_fields *f, const char *
 /* vocab_rows 0: taken from config.json when it says. */
 enum ft_code ft_sampler_open(const struct ft_data_fields *f, const char *model_dir, int64_t vocab_rows, bool needs_template,
                              struct ft_sampler *out, struct ft_err *err) FT_MUST_CHECK;
+/* Why conversations cannot be rendered: the folder has no template, or template = none. */
+enum ft_code ft_sampler_no_template(const struct ft_data_fields *f, const char *model_dir, struct ft_err *err);
 void ft_sampler_close(struct ft_sampler *s);
 
 struct ft_worker *ft_worker_create(const struct ft_sampler *s);

@@ -124,11 +124,13 @@ void ft_added_split(const struct ft_trie *t, const char *s, size_t n, bool (*ski
         if (x->single_word && !alone(s, n, begin, end)) continue;
         uint32_t cp;
         for (size_t k; x->lstrip && begin > done && (k = char_before(s, begin, &cp), ft_is_space(cp));) begin -= k;
+        if (x->lstrip && begin < done) begin = done;
         for (size_t k; x->rstrip && end < n && (k = (size_t)ft_utf8_decode(s + end, n - end, &cp), ft_is_space(cp));) end += k;
-        if (begin < done) begin = done; /* what the token before has taken is gone */
+        /* A token in the white space that the one before has taken (rstrip) is found all the same, and what follows it is read again,
+         * as the reference does: ranges may overlap, their begins never go back. */
         if (begin > done) add_part(out, NULL, done, begin);
         add_part(out, x, begin, end > begin ? end : begin);
-        if (end > done) done = end;
+        done = end > begin ? end : begin;
     }
     if (done < n) add_part(out, NULL, done, n);
 }

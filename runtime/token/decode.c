@@ -186,6 +186,13 @@ static void step(const struct ft_dec *d, struct ft_regex_work *w, const struct t
     }
 }
 
+/* The reference knows special tokens by their text, as the file writes it; one that is searched in another form is none for it. */
+static bool is_special_text(const struct ft_tokenizer *t, const char *s, size_t n)
+{
+    const struct ft_added *x = ft_added_find(&t->added, s, n);
+    return x && x->special;
+}
+
 void ft_decode(const struct ft_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, struct ft_buf *out)
 {
     struct texts a = {0}, b = {0}, *in = &a, *to = &b;
@@ -193,7 +200,7 @@ void ft_decode(const struct ft_tokenizer *t, const int32_t *ids, size_t n, bool 
     for (size_t i = 0; i < n; i++) {
         size_t len;
         const char *s = ft_tokenizer_token(t, ids[i], &len);
-        if (!s || (skip_special && ft_tokenizer_is_special(t, ids[i]))) continue;
+        if (!s || (skip_special && is_special_text(t, s, len))) continue;
         if (a.n && !t->decs.any) ft_buf_addc(&a.bytes, ' ');
         ft_buf_add(&a.bytes, s, len);
         close_text(&a);

@@ -87,7 +87,7 @@ static bool strip_accents(const struct ft_text *in, struct ft_text *out)
     for (size_t i = 0, k; i < in->n; i += k) {
         uint32_t cp;
         k = (size_t)ft_utf8_decode(in->s + i, in->n - i, &cp);
-        if (!ft_is_mark(cp)) ft_text_copy(out, in, i, i + k);
+        if (!ft_is_accent(cp)) ft_text_copy(out, in, i, i + k);
     }
     return true;
 }

@@ -25,7 +25,10 @@ struct ft_regex_work {
 };
 
 #define SPACES "\\x{9}-\\x{d}\\x{85}\\p{Z}"
-#define WORDS  "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
+/* with the letters and digits in small, in circles and squares that Oniguruma counts */
+#define WORDS                                                                                                                      \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{" \
+    "1f169}\\x{1f170}-\\x{1f189}"
 
 static const struct {
     uint32_t first, last;
@@ -50,6 +53,7 @@ struct rewrite {
     const char *p;
     size_t n, i;
     struct ft_buf *out;
+    const char *why; /* NULL; what has no counterpart in PCRE2 */
 };
 
 /* Long names of general categories, which PCRE2 does not know. */
@@ -130,6 +134,16 @@ static void escape(struct rewrite *r, bool in_class)
         add_newer(r->out, "Nd", 2);
         ft_buf_adds(r->out, close);
         break;
+    case 'u': { /* \u3040 */
+        const char *hex = r->p + r->i + 2;
+        if (r->n - r->i < 6 || strspn(hex, "0123456789abcdefABCDEF") < 4) {
+            r->why = "\\u needs four hexadecimal digits";
+            break;
+        }
+        ft_buf_addf(r->out, "\\x{%.4s}", hex);
+        r->i += 4;
+        break;
+    }
     case 'h': ft_buf_addf(r->out, "%s0-9a-fA-F%s", open, close); break;
     default:
         ft_buf_addc(r->out, '\\');
@@ -139,16 +153,18 @@ static void escape(struct rewrite *r, bool in_class)
     r->i += c ? 2 : 1;
 }
 
-/* A class at i. One that holds \S is written as an alternative, since classes cannot be nested. */
+/* A class at i. One that holds \S is written as an alternative, since classes cannot be nested; a class inside is a union for the
+ * files' authors, so its members are written without its brackets. */
 static void class(struct rewrite *r)
 {
     struct ft_buf inside = {0}, *outer = r->out;
     bool negative = false, not_space = false;
+    int depth = 0;
     r->i++;
     if (r->i < r->n && r->p[r->i] == '^') negative = true, r->i++;
     r->out = &inside;
     if (r->i < r->n && r->p[r->i] == ']') ft_buf_adds(&inside, "\\]"), r->i++;
-    while (r->i < r->n && r->p[r->i] != ']') {
+    for (; r->i < r->n && (depth || r->p[r->i] != ']');) {
         const char *p = r->p + r->i;
         if (p[0] == '\\' && r->i + 1 < r->n && p[1] == 'S') not_space = true, r->i += 2;
         else if (p[0] == '\\') escape(r, true);
@@ -157,7 +173,10 @@ static void class(struct rewrite *r)
             const size_t n = end ? (size_t)(end - p) + 2 : 1;
             ft_buf_add(&inside, p, n);
             r->i += n;
-        } else if (p[0] == '[') ft_buf_adds(&inside, "\\["), r->i++;
+        } else if (p[0] == '[' || p[0] == ']') {
+            if (p[0] == '[' && r->i + 1 < r->n && p[1] == '^') r->why = "a negated class inside a class";
+            depth += p[0] == '[' ? 1 : -1, r->i++;
+        } else if (p[0] == '&' && r->i + 1 < r->n && p[1] == '&') r->why = "an intersection of classes (&&)", r->i += 2;
         else ft_buf_addc(&inside, p[0]), r->i++;
     }
     r->out = outer;
@@ -170,14 +189,27 @@ static void class(struct rewrite *r)
     if (r->i < r->n) r->i++;
 }
 
-static void rewrite(const char *pattern, struct ft_buf *out)
+/* {n,m} at i, followed by '+': for PCRE2 possessive, for the files' authors one more repetition. */
+static bool repeated_interval(const struct rewrite *r)
 {
-    struct rewrite r = {pattern, strlen(pattern), 0, out};
+    const char *p = r->p + r->i;
+    const size_t n = strspn(p + 1, "0123456789,");
+    return n && p[n + 1] == '}' && p[n + 2] == '+';
+}
+
+/* NULL, or what cannot be written for PCRE2. */
+static const char *rewrite(const char *pattern, struct ft_buf *out)
+{
+    struct rewrite r = {.p = pattern, .n = strlen(pattern), .out = out};
     while (r.i < r.n) {
         if (pattern[r.i] == '\\') escape(&r, false);
         else if (pattern[r.i] == '[') class(&r);
-        else ft_buf_addc(out, pattern[r.i++]);
+        else {
+            if (pattern[r.i] == '{' && repeated_interval(&r)) r.why = "'+' behind an interval";
+            ft_buf_addc(out, pattern[r.i++]);
+        }
     }
+    return r.why;
 }
 
 enum ft_code ft_regex_compile(const char *pattern, struct ft_regex **out, struct ft_err *err)
@@ -189,7 +221,11 @@ enum ft_code ft_regex_compile(const char *pattern, struct ft_regex **out, struct
         return ft_fail(err, FT_DATA, "a regular expression of %zu bytes is too long", strlen(pattern));
     if (ft_utf8_valid(pattern, strlen(pattern)) != strlen(pattern))
         return ft_fail(err, FT_DATA, "a regular expression is not UTF-8");
-    rewrite(pattern, &text);
+    const char *why_not = rewrite(pattern, &text);
+    if (why_not) {
+        ft_buf_fini(&text);
+        return ft_fail(err, FT_UNSUPPORTED, "cannot compile the regular expression '%s': %s is not supported", pattern, why_not);
+    }
     pcre2_compile_context *c = pcre2_compile_context_create(NULL);
     if (!c) ft_die_nomem(1);
     pcre2_set_newline(c, PCRE2_NEWLINE_LF);

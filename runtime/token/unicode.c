@@ -16,7 +16,7 @@ static const struct {
 };
 
 /* Ranges newer than Unicode 9 that decompose, compose or reorder in the library's tables. */
-static const struct {
+static const struct range {
     uint32_t first, last;
 } inert[] = {{0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},
              {0xEBA, 0xEBA},     {0xECE, 0xECE},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},
@@ -28,17 +28,19 @@ static const struct {
              {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1F16C, 0x1F16C},
              {0x1FBF0, 0x1FBF9}};
 
-static bool is_inert(uint32_t cp)
+static bool in_ranges(const struct range *v, size_t n, uint32_t cp)
 {
-    if (cp < inert[0].first) return false;
-    size_t lo = 0, hi = sizeof inert / sizeof *inert;
+    if (cp < v[0].first) return false;
+    size_t lo = 0, hi = n;
     while (lo < hi) {
         const size_t mid = (lo + hi) / 2;
-        if (cp > inert[mid].last) lo = mid + 1;
+        if (cp > v[mid].last) lo = mid + 1;
         else hi = mid;
     }
-    return lo < sizeof inert / sizeof *inert && cp >= inert[lo].first;
+    return lo < n && cp >= v[lo].first;
 }
+
+static bool is_inert(uint32_t cp) { return in_ranges(inert, sizeof inert / sizeof *inert, cp); }
 
 static utf8proc_category_t category(uint32_t cp)
 {
@@ -78,6 +80,14 @@ bool ft_is_mark(uint32_t cp)
     return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_ME;
 }
 
+bool ft_is_accent(uint32_t cp)
+{
+    static const struct range kept[] = {
+#include "runtime/token/unicode9_marks.inc"
+    };
+    return ft_is_mark(cp) && !in_ranges(kept, sizeof kept / sizeof *kept, cp);
+}
+
 bool ft_is_word(uint32_t cp)
 {
     if (cp == 0x200C || cp == 0x200D || (cp >= 0x24B6 && cp <= 0x24E9)) return true; /* joiners; circled letters are alphabetic */
@@ -112,7 +122,18 @@ int ft_to_lower(uint32_t cp, uint32_t out[3])
         out[0] = 'i', out[1] = 0x307;
         return 2;
     }
-    out[0] = cp == 0x1C89 ? 0x1C8A : (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
+    static const struct {
+        uint32_t first, last;
+        int32_t by;
+    } late[] = {/* Unicode 16 and 17, which the library does not know */
+                {0x1C89, 0x1C89, 1},      {0xA7CB, 0xA7CB, 0x264 - 0xA7CB},
+                {0xA7CC, 0xA7CC, 1},      {0xA7CE, 0xA7CE, 1},
+                {0xA7D2, 0xA7D2, 1},      {0xA7D4, 0xA7D4, 1},
+                {0xA7DA, 0xA7DA, 1},      {0xA7DC, 0xA7DC, 0x19B - 0xA7DC},
+                {0x10D50, 0x10D65, 0x20}, {0x16EA0, 0x16EB8, 0x1B}};
+    out[0] = (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
+    for (size_t i = 0; i < sizeof late / sizeof *late && cp >= late[0].first; i++)
+        if (cp >= late[i].first && cp <= late[i].last) out[0] = (uint32_t)((int32_t)cp + late[i].by);
     return 1;
 }
 

@@ -12,6 +12,7 @@ bool ft_is_space(uint32_t cp);       /* White_Space */
 bool ft_is_numeric(uint32_t cp);     /* N* */
 bool ft_is_word(uint32_t cp);        /* \w of the reference: letters, marks, decimal digits, connectors */
 bool ft_is_mark(uint32_t cp);        /* M* */
+bool ft_is_accent(uint32_t cp);      /* what StripAccents takes away: the marks of Unicode 9 */
 bool ft_is_punctuation(uint32_t cp); /* ASCII punctuation or P* */
 bool ft_is_cased(uint32_t cp);       /* Lu, Ll, Lt */
 bool ft_is_printable(

@@ -138,7 +138,7 @@ void ft_job_read(struct ft_job_config *j, const char *const *files, size_t n_fil
     check_built(j, faults);
     if (!j->readable) return; /* values that could not be read have no meaning together */
     check_pairs(j, faults);
-    ft_data_fields_check(&j->data, j->ini, faults);
+    ft_data_fields_check(&j->data, j->values[FT_JOB_DATA], faults);
 }
 
 enum { MAX_RANKS = 1 << 20 };
