@@ -50,6 +50,9 @@ enum ft_code ft_trainer_create(const struct ft_trainer_options *o, struct ft_tra
     t->metrics.fd = -1;
     t->evaluated_at = -1;
     t->memory_before = ft_memory_resident();
+    const struct ft_settings settings = ft_setup_settings(t->s);
+    const struct ft_memory worst = ft_setup_worst(t->s, &settings);
+    t->mem_plan = ft_memory_total(&worst);
     enum ft_code code = ft_trainer_prepare(t, err);
     code = ft_agree(o->comm, code, err);
     if (!code) code = ft_gradsync_gather(&t->sync, err);
@@ -129,7 +132,7 @@ static enum ft_code emit_metrics(struct ft_trainer *t, const struct ft_update_do
         .flops_per_token = ft_flops_per_token(t->s->n_mm, c->L, c->H * c->D, u->sum_len2 / (double)u->tokens),
         .n_ranks = ft_comm_size(t->o.comm, FT_GROUP_WORLD),
         .mem = u->mem,
-        .mem_plan = ft_memory_total(&t->s->memory),
+        .mem_plan = t->mem_plan,
     };
     enum ft_code code = ft_metrics_update(&t->metrics, &line, err);
     t->ckpt_ms = 0;

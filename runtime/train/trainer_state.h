@@ -32,12 +32,12 @@ struct ft_trainer {
     struct ft_saving *saving; /* NULL: nothing is saved */
     struct ft_watch watch;
     struct ft_best judge;
-    bool best_is_now;          /* the weights are those of the best evaluation */
-    int64_t evaluated_at;      /* step of the last evaluation; -1: none */
-    struct ft_metrics metrics; /* rank 0 */
-    int64_t memory_before;
-    double ckpt_ms; /* spent on saves since the last line of metrics */
-    bool resumed;   /* from a checkpoint: what came before update 1 is not done again */
+    bool best_is_now;                /* the weights are those of the best evaluation */
+    int64_t evaluated_at;            /* step of the last evaluation; -1: none */
+    struct ft_metrics metrics;       /* rank 0 */
+    int64_t memory_before, mem_plan; /* resident bytes at the start; planned ones of the worst rank */
+    double ckpt_ms;                  /* spent on saves since the last line of metrics */
+    bool resumed;                    /* from a checkpoint: what came before update 1 is not done again */
 };
 
 /* What one update did. */
