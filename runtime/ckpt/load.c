@@ -110,6 +110,7 @@ struct load {
     const char *dir;
     int *fds;                    /* n_files; -1: not open */
     struct ft_st_file **headers; /* n_files; NULL: not open */
+    char *stage;                 /* PIECE bytes; NULL: not yet needed */
 };
 
 static enum ft_code open_file(struct load *l, size_t file, struct ft_err *err)
@@ -169,7 +170,44 @@ static enum ft_code crc_differs(const struct load *l, const struct ft_mf_tensor 
     return FT_DATA;
 }
 
-/* What item and entry have in common, row by row or, where both are as wide, at once. */
+enum { PIECE = 1 << 20 /* bytes of one read: it stays in the cache for its CRC */, GAP = 256 << 10 };
+
+/* crc: fed unless NULL. */
+static enum ft_code read_bytes(struct load *l, const struct ft_mf_entry *e, void *to, int64_t n, int64_t at, uint32_t *crc,
+                               struct ft_err *err)
+{
+    for (int64_t i = 0; i < n; i += PIECE) {
+        const size_t k = (size_t)(n - i < PIECE ? n - i : PIECE);
+        if (ft_fio_pread(&l->c->fio, l->fds[e->file], (char *)to + i, k, at + i)) {
+            ft_fail(err, FT_IO, "reading %s: %s", l->m->files[e->file].name, strerror(errno));
+            return ft_at(err, "%s/%s", l->dir, l->m->files[e->file].name);
+        }
+        if (crc) *crc = ft_crc32c(*crc, (char *)to + i, k);
+    }
+    return FT_OK;
+}
+
+/* Rows that lie apart in the file, or here: as many with one read as fit a piece, small gaps between them are read through. */
+static enum ft_code read_rows(struct load *l, const struct ft_rect *both, const struct ft_mf_entry *e, float *to, int64_t to_stride,
+                              int64_t at, uint32_t *crc, struct ft_err *err)
+{
+    const int64_t stride = 4 * e->rect.n[1], run = 4 * both->n[1];
+    const int64_t at_once = stride - run > GAP || run + stride > PIECE ? 1 : (PIECE - run) / stride + 1;
+    enum ft_code rc = FT_OK;
+    if (at_once > 1 && !l->stage) l->stage = ft_xcalloc(PIECE, 1);
+    for (int64_t row = 0; row < both->n[0] && !rc; row += at_once) {
+        const int64_t n = both->n[0] - row < at_once ? both->n[0] - row : at_once;
+        if (n == 1) {
+            rc = read_bytes(l, e, to + row * to_stride, run, at + row * stride, crc, err);
+            continue;
+        }
+        rc = read_bytes(l, e, l->stage, (n - 1) * stride + run, at + row * stride, crc, err);
+        for (int64_t k = 0; k < n && !rc; k++) memcpy(to + (row + k) * to_stride, l->stage + k * stride, (size_t)run);
+    }
+    return rc;
+}
+
+/* What item and entry have in common: at once where both are as wide, else by rows. An entry that is read whole is checked by its CRC. */
 static enum ft_code read_common(struct load *l, const struct ft_ckpt_item *it, float *x, const struct ft_mf_tensor *t,
                                 const struct ft_mf_entry *e, struct ft_err *err)
 {
@@ -178,25 +216,14 @@ static enum ft_code read_common(struct load *l, const struct ft_ckpt_item *it, f
     enum ft_code rc = open_file(l, e->file, err);
     if (!rc) rc = check_header(l, t, e, err);
     if (rc) return rc;
-    const bool wide = both.n[1] == e->rect.n[1] && both.n[1] == it->rect.n[1];
-    const int64_t runs = wide ? 1 : both.n[0], length = wide ? ft_rect_count(&both) : both.n[1];
-    const bool whole = ft_rect_count(&both) == ft_rect_count(&e->rect);
-    uint32_t crc = 0;
-    for (int64_t k = 0; k < runs; k++) {
-        const int64_t row = both.at[0] + k;
-        float *to = x + (row - it->rect.at[0]) * it->rect.n[1] + (both.at[1] - it->rect.at[1]);
-        const int64_t at = e->begin + 4 * ((row - e->rect.at[0]) * e->rect.n[1] + (both.at[1] - e->rect.at[1]));
-        enum { PIECE = 4 << 20 };
-        for (int64_t i = 0; i < length; i += PIECE) {
-            const size_t bytes = 4 * (size_t)(length - i < PIECE ? length - i : PIECE);
-            if (ft_fio_pread(&l->c->fio, l->fds[e->file], to + i, bytes, at + 4 * i)) {
-                ft_fail(err, FT_IO, "reading %s: %s", l->m->files[e->file].name, strerror(errno));
-                return ft_at(err, "%s/%s", l->dir, l->m->files[e->file].name);
-            }
-            if (whole) crc = ft_crc32c(crc, to + i, bytes);
-        }
-    }
-    return whole && crc != e->crc ? crc_differs(l, t, e, crc, err) : FT_OK;
+    float *to = x + (both.at[0] - it->rect.at[0]) * it->rect.n[1] + (both.at[1] - it->rect.at[1]);
+    const int64_t at = e->begin + 4 * ((both.at[0] - e->rect.at[0]) * e->rect.n[1] + (both.at[1] - e->rect.at[1]));
+    const bool whole = ft_rect_count(&both) == ft_rect_count(&e->rect); /* then no gap is read through */
+    uint32_t sum = 0, *crc = whole ? &sum : NULL;
+    if (both.n[1] == e->rect.n[1] && both.n[1] == it->rect.n[1]) rc = read_bytes(l, e, to, 4 * ft_rect_count(&both), at, crc, err);
+    else rc = read_rows(l, &both, e, to, it->rect.n[1], at, crc, err);
+    if (rc) return rc;
+    return whole && sum != e->crc ? crc_differs(l, t, e, sum, err) : FT_OK;
 }
 
 /* Rectangles that this rank needs: all of its pieces, replicas too. */
@@ -231,7 +258,6 @@ static enum ft_code read_piece(struct load *l, const struct ft_ckpt_piece *q, bo
 enum ft_code ft_ckpt_check_entry(struct ft_fio *f, const struct ft_manifest *m, const struct ft_mf_tensor *t,
                                  const struct ft_mf_entry *e, const char *dir, uint64_t *hash, struct ft_err *err)
 {
-    enum { PIECE = 1 << 20 };
     const struct load l = {.m = m, .dir = dir};
     struct ft_buf path = {0};
     char *x = ft_xcalloc(PIECE, 1);
@@ -338,5 +364,6 @@ enum ft_code ft_ckpt_load(struct ft_ckpt *c, const struct ft_manifest *m, const 
     }
     free(l.fds);
     free(l.headers);
+    free(l.stage);
     return rc;
 }

@@ -301,7 +301,9 @@ static enum ft_code resume(struct ft_trainer *t, struct ft_err *err)
     for (size_t i = 0; i < t->s->buckets.n_pieces; i++) ft_optimizer_round(&t->optim, &t->s->buckets.pieces[i]);
     s->saved = step;
     t->resumed = true;
-    return ft_gradsync_gather(&t->sync, err);
+    size_t odd;
+    code = ft_gradsync_gather(&t->sync, err);
+    return code ? code : ft_gradsync_check_replicas(&t->sync, &odd, err); /* working copies are the rounded masters on all ranks */
 }
 
 enum ft_code ft_saving_open(struct ft_trainer *t, struct ft_err *err)
