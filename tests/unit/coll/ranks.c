@@ -131,6 +131,7 @@ void ranks_run(struct ranks *r)
                 r->late[i] = true;
                 kill(pids[i], SIGKILL);
             }
+            if (left == 1 && i == r->stays - 1) kill(pids[i], SIGKILL);
             if (waitpid(pids[i], &r->status[i], WNOHANG) != pids[i]) continue;
             r->seconds[i] = (double)(ft_clock_now(ft_clock_real()) - start) / FT_SEC;
             pids[i] = -1;
