@@ -99,7 +99,7 @@ static struct script script(int actor, enum act act)
         .actor = actor, .act = act, .timeout_s = 60, .join_s = 60, .actors_rank = -1, .fingerprint = "model=llama\nseed=1\n"};
 }
 
-static void test_deadline(void **state)
+static void test_R1_deadline(void **state)
 {
     (void)state;
     for (int apart = 0; apart < 2; apart++) {
@@ -138,38 +138,38 @@ static void killed(int actor, enum act act, const int *nodes)
     }
 }
 
-static void test_killed(void **state)
+static void test_R1_killed(void **state)
 {
     (void)state;
     killed(1, ACT_DIE, NULL);
 }
-static void test_killed_apart(void **state)
+static void test_R1_killed_apart(void **state)
 {
     (void)state;
     killed(2, ACT_DIE, nodes_2);
 }
-static void test_killed_rank_0(void **state)
+static void test_R1_killed_rank_0(void **state)
 {
     (void)state;
     killed(0, ACT_DIE, NULL);
 }
-static void test_killed_rank_0_apart(void **state)
+static void test_R1_killed_rank_0_apart(void **state)
 {
     (void)state;
     killed(0, ACT_DIE, nodes_2);
 }
-static void test_killed_inside(void **state)
+static void test_R1_killed_inside(void **state)
 {
     (void)state;
     killed(3, ACT_DIE_IN_IT, NULL);
 }
-static void test_killed_inside_apart(void **state)
+static void test_R1_killed_inside_apart(void **state)
 {
     (void)state;
     killed(1, ACT_DIE_IN_IT, nodes_2);
 }
 
-static void test_abort_tells_why(void **state)
+static void test_R1_abort_tells_why(void **state)
 {
     (void)state;
     for (int actor = 0; actor < 4; actor += 3)
@@ -208,7 +208,7 @@ static void test_other_collective(void **state)
 }
 
 /* What a peer that fails looks like inside an exchange of messages. */
-static void test_messages_killed(void **state)
+static void test_R1_messages_killed(void **state)
 {
     (void)state;
     for (int apart = 0; apart < 2; apart++) {
@@ -224,7 +224,7 @@ static void test_messages_killed(void **state)
     }
 }
 
-static void test_messages_deadline(void **state)
+static void test_R1_messages_deadline(void **state)
 {
     (void)state;
     struct script s = script(1, ACT_STAY_AWAY);
@@ -449,18 +449,18 @@ int main(int argc, char **argv)
 {
     if (argc == 5) return one_rank(argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_killed_apart),
-        cmocka_unit_test(test_killed_rank_0),
-        cmocka_unit_test(test_killed_rank_0_apart),
-        cmocka_unit_test(test_killed_inside),
-        cmocka_unit_test(test_killed_inside_apart),
-        cmocka_unit_test(test_abort_tells_why),
+        cmocka_unit_test(test_R1_deadline),
+        cmocka_unit_test(test_R1_killed),
+        cmocka_unit_test(test_R1_killed_apart),
+        cmocka_unit_test(test_R1_killed_rank_0),
+        cmocka_unit_test(test_R1_killed_rank_0_apart),
+        cmocka_unit_test(test_R1_killed_inside),
+        cmocka_unit_test(test_R1_killed_inside_apart),
+        cmocka_unit_test(test_R1_abort_tells_why),
         cmocka_unit_test(test_orderly_end_is_seen),
         cmocka_unit_test(test_other_collective),
-        cmocka_unit_test(test_messages_killed),
-        cmocka_unit_test(test_messages_deadline),
+        cmocka_unit_test(test_R1_messages_killed),
+        cmocka_unit_test(test_R1_messages_deadline),
         cmocka_unit_test(test_messages_differ),
         cmocka_unit_test(test_messages_out_of_range),
         cmocka_unit_test(test_token),

@@ -9,9 +9,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/coll/frame.h"
 #include "runtime/coll/meeting.h"
+#include "runtime/coll/net.h"
 #include "runtime/coll/proof.h"
 #include "runtime/coll/reduce.h"
 
@@ -139,6 +141,28 @@ static struct ft_member member(int rank, int node, const char *text)
     return (struct ft_member){.rank = rank, .node_rank = node, .pid = 100 + rank, .host = host, .boot = boot[rank >= 2], .text = t};
 }
 
+/* The address that is told where nobody gave one: numeric, of this machine, not loopback; else a refusal with the remedy. */
+static void test_own_address(void **state)
+{
+    (void)state;
+    char text[64] = "";
+    struct ft_err err = {0};
+    struct ft_addr a;
+    int fd = -1, port = 0;
+    const enum ft_code rc = ft_net_own_address(text, sizeof text, &err);
+    if (rc) {
+        assert_int_equal(rc, FT_NET);
+        assert_non_null(strstr(err.fix, "set MASTER_ADDR"));
+        return;
+    }
+    assert_int_equal(strspn(text, "0123456789abcdef.:%"), strlen(text));
+    assert_int_equal(ft_net_resolve(text, 0, &a, &err), FT_OK);
+    assert_false(ft_net_is_loopback(&a));
+    assert_int_equal(ft_net_listen(&a, 1, &fd, &port, NULL, &err), FT_OK);
+    assert_true(port > 0);
+    close(fd);
+}
+
 static void test_meeting(void **state)
 {
     (void)state;
@@ -178,7 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_RT16_fp32_sum), cmocka_unit_test(test_order_and_nan), cmocka_unit_test(test_proof),
-        cmocka_unit_test(test_frames),        cmocka_unit_test(test_meeting),
+        cmocka_unit_test(test_frames),        cmocka_unit_test(test_own_address),   cmocka_unit_test(test_meeting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
