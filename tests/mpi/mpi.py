@@ -43,8 +43,9 @@ def env(**more):
 
 
 def mpirun(n, argv, cwd=None, seconds=300, **more):
-    """(status, words of all ranks and of mpirun). argv: of one program, or of several as mpirun takes them."""
-    command = [MPIRUN, *OPTIONS, "-n", str(n), *argv]
+    """(status, words of all ranks, one rank after the other, and of mpirun). argv: of one program, or of several as mpirun takes them."""
+    at = tempfile.mkdtemp(prefix="ft-mpi-words-")
+    command = [MPIRUN, *OPTIONS, "--output-filename", at + ":nocopy", "-n", str(n), *argv]
     e = env()
     e.update(more)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd, env=e, start_new_session=True) as p:
@@ -52,8 +53,20 @@ def mpirun(n, argv, cwd=None, seconds=300, **more):
             words = p.communicate(timeout=seconds)[0]
         except subprocess.TimeoutExpired:
             os.killpg(p.pid, signal.SIGKILL)
-            return -1, "no end after %d s: %s" % (seconds, p.communicate()[0])
-    return p.returncode, words
+            words = "no end after %d s: %s" % (seconds, p.communicate()[0])
+            p.returncode = -1
+    return p.returncode, words_in(at) + words
+
+
+def words_in(folder):
+    """What ranks wrote to files of mpirun, which tears lines that two of them write at once. The folder is removed."""
+    out = ""
+    for there, _, names in sorted(os.walk(folder)):
+        for name in sorted(names):
+            with open(os.path.join(there, name), errors="replace") as f:
+                out += f.read()
+    shutil.rmtree(folder)
+    return out
 
 
 def exact():
@@ -122,6 +135,17 @@ def refused(work):
     expect("different jobs", status == 2 and re.search(r"do not agree on \[train\] seed: .*1 on rank 0; 5 on rank 1", words), (status, words))
 
 
+def other_nodes(work):
+    """Ranks that are not all on one node: rank 0 tells an address that others reach, and a token. (Here they are on one, and are told they are not.)"""
+    job = ranks.make_job(work + "/nodes")
+    alone = "export OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0; exec %s/fttrain %s" % (BIN, job)
+    status, words = mpirun(2, ["sh", "-c", alone], cwd=os.path.dirname(job))
+    if "no address by which others could reach it" in words: # nothing but loopback here
+        expect("no address: refused with the remedy", status == 2 and "set MASTER_ADDR" in words, (status, words))
+    else:
+        expect("two nodes", status == 0 and "collectives mpi" in words and "no FT_TOKEN" not in words, (status, words))
+
+
 def no_plugin(work):
     """A program without the plugin beside it: auto is tcp, mpi is refused with what is missing."""
     job = ranks.make_job(work + "/bare")
@@ -142,7 +166,7 @@ def killed(work):
     there = work + "/killed"
     job = ranks.make_job(there, 1, 3, updates=4, steps=200000, global_batch=3)
     at = there + "/metrics.jsonl"
-    command = [MPIRUN, *OPTIONS, ALONE, "-n", "3", BIN + "/fttrain", "-q", "--set", "checkpoint.every=0", job]
+    command = [MPIRUN, *OPTIONS, ALONE, "--output-filename", there + "/ranks:nocopy", "-n", "3", BIN + "/fttrain", "-q", "--set", "checkpoint.every=0", job]
     with open(there + "/words", "w+") as words, subprocess.Popen(command, stdout=words, stderr=words, cwd=there, env=env(FT_RUN_DIR=there),
                                                                  start_new_session=True) as p:
         until = time.monotonic() + 120
@@ -157,7 +181,7 @@ def killed(work):
             os.killpg(p.pid, signal.SIGKILL)
             status = -1
         words.seek(0)
-        said = words.read()
+        said = words_in(there + "/ranks") + words.read()
     expect("killed: all ranks end by themselves", status >= 0, (status, said))
     expect("killed: the others name it", len(re.findall(r"rank 1 on \S+ ended", said)) >= 2, said)
     left = [d for d in os.listdir("/proc") if d.isdigit() and rank_of(d, there)]
@@ -178,7 +202,7 @@ def rank_of(pid, folder):
 
 def train():
     work = tempfile.mkdtemp(prefix="ft-mpi-")
-    for part in (same_as_tcp, refused, no_plugin, killed):
+    for part in (same_as_tcp, refused, other_nodes, no_plugin, killed):
         part(work)
     shutil.rmtree(work)
 
