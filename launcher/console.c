@@ -13,6 +13,47 @@
 
 enum { CAREFUL = 4096 }; /* poll promises room for this much in a pipe */
 
+static size_t color_length(const char *p, size_t n)
+{
+    if (n < 3 || p[0] != 0x1B || p[1] != '[') return 0;
+    size_t i = 2;
+    while (i < n && i < 32 && ((p[i] >= '0' && p[i] <= '9') || p[i] == ';')) i++;
+    return i < n && p[i] == 'm' ? i + 1 : 0;
+}
+
+void ft_console_add_visible(struct ft_buf *q, const char *p, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        size_t color = color_length(p + i, n - i), plain = color;
+        if (color) ft_buf_add(q, p + i, color);
+        else {
+            while (i + plain < n && (!plain || !color_length(p + i + plain, n - i - plain))) plain++;
+            ft_buf_add_visible(q, p + i, plain, "");
+        }
+        i += plain;
+    }
+}
+
+void ft_console_paint(const char *text, bool color, struct ft_buf *out)
+{
+    static const struct {
+        const char *word, *color;
+    } heads[] = {{"ftlaunch: error:", "31"}, {"ftlaunch: warning:", "33"}, {"ftlaunch: note:", "36"}};
+    for (const char *line = text; *line;) {
+        size_t n = strcspn(line, "\n");
+        for (size_t i = 0; color && i < sizeof heads / sizeof *heads; i++) {
+            size_t head = strlen(heads[i].word);
+            if (strncmp(line, heads[i].word, head) != 0) continue;
+            ft_buf_addf(out, "\033[1;%sm%s\033[0m", heads[i].color, heads[i].word);
+            line += head;
+            n -= head;
+        }
+        ft_buf_add_visible(out, line, n, "");
+        line += n;
+        if (*line) ft_buf_addc(out, *line++);
+    }
+}
+
 /* A description of our own that does not block: setting O_NONBLOCK on the inherited one would change it for everybody else. */
 static void open_out(struct ft_console_out *o, int fd)
 {

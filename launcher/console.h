@@ -33,6 +33,10 @@ struct ft_console {
     void (*room)(void *self);     /* the queue fell below FT_CONSOLE_ROOM */
     void *self;
 };
+/* A text of ours for a terminal: control bytes shown, "ftlaunch: error:" and the like at the front of a line in colour when wished. */
+void ft_console_paint(const char *text, bool color, struct ft_buf *out);
+/* Output of a rank for a terminal: colours pass, every other control byte but tab is shown. */
+void ft_console_add_visible(struct ft_buf *q, const char *p, size_t n);
 void ft_console_open(struct ft_console *c, struct ft_loop *loop, void (*room)(void *), void *self);
 void ft_console_close(struct ft_console *c);
 /* stream 1 or 2. The bytes are whole lines. */

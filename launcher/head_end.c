@@ -179,7 +179,7 @@ void ft_head_show(struct ft_head *h, const struct ft_buf *b)
         p += n + (p[n] == '\n');
     }
     struct ft_buf seen = {0};
-    ft_buf_add_visible(&seen, ft_buf_str(b), b->n, "\n");
+    ft_console_paint(ft_buf_str(b), h->q->color, &seen);
     ft_console_add(&h->console, 2, seen.data, seen.n);
     ft_buf_fini(&seen);
     int64_t until = ft_head_now() + FT_SEC;

@@ -222,6 +222,7 @@ static void begin_attempt(struct ft_head *h)
     h->events.attempt = h->job.attempt;
     h->refused[0] = 0;
     h->n_lost = 0;
+    h->killed_said = false;
     for (int r = 0; r < h->job.c.n_ranks; r++) {
         struct ft_head_rank *k = &h->ranks[r];
         free(k->last);
@@ -230,8 +231,10 @@ static void begin_attempt(struct ft_head *h)
     }
 }
 
-static void say_killed(struct ft_head *h)
+void ft_head_record_killed(struct ft_head *h)
 {
+    if (h->killed_said) return;
+    h->killed_said = true;
     struct ft_jw *w = ft_head_record(h, "killed");
     int n = 0;
     for (int r = 0; r < h->job.c.n_ranks; r++) n += h->job.ranks[r].state != FT_RANK_ENDED;
@@ -284,7 +287,7 @@ void ft_head_act(struct ft_head *h, const struct ft_job_action *a)
     case FT_DO_SWEEP: ft_head_reach(h, a->node, true); break;
     case FT_DO_BYE: send_simple(h, FT_MSG_BYE, 0); break;
     case FT_DO_SAY_STOP: ft_head_record_stop(h); break;
-    case FT_DO_SAY_KILL: say_killed(h); break;
+    case FT_DO_SAY_KILL: ft_head_record_killed(h); break;
     case FT_DO_SAY_FIRST_STEP:
     case FT_DO_SAY_SLOW_STEP: {
         bool slow = a->kind == FT_DO_SAY_SLOW_STEP;

@@ -1,4 +1,5 @@
 /* Streams between head and agents: frames to events, heartbeats, clocks, credit. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -262,6 +263,7 @@ static void on_exit_frame(struct ft_head *h, struct ft_head_node *n, int rank, c
     int64_t error, t = ft_head_time(h, n->index, ft_msg_i64(m, 3), &error);
     ft_mux_end(&h->mux, rank);
     ft_head_input_rank_over(h, rank);
+    if (m->f[1].u == SIGKILL && marks & FT_EXIT_AFTER_STOP) ft_head_record_killed(h); /* an agent whose grace was over first */
     ft_head_record_exit(h, rank, m, t);
     ft_head_event(h, (struct ft_job_event){.kind = FT_EV_EXIT,
                                            .rank = rank,
@@ -506,7 +508,7 @@ static void on_data(void *self, int node, const void *p, size_t n)
         if (h->q->verbose >= 2 && m.type != FT_MSG_OUT) {
             struct ft_buf text = {0};
             ft_msg_print(&m, &text);
-            ft_log(FT_LOG_DEBUG, "wire", "%s: %s", k->name, text.data);
+            ft_head_say(h, FT_LOG_DEBUG, "%s: %s", k->name, text.data);
             ft_buf_fini(&text);
         }
         on_frame(h, k, &m);

@@ -23,10 +23,12 @@ void ft_head_say(struct ft_head *h, enum ft_level level, const char *fmt, ...)
     if (level > FT_LOG_WARN && (h->quiet || (level > FT_LOG_INFO && h->q->verbose < 1))) return;
     if (level == FT_LOG_WARN && h->quiet) return;
     ft_head_clear_progress(h);
-    struct ft_buf line = {0};
-    ft_buf_addf(&line, "ftlaunch: %s", level == FT_LOG_ERROR ? "error: " : "");
-    ft_buf_add_visible(&line, text, strlen(text), "");
+    struct ft_buf plain = {0}, line = {0};
+    ft_buf_addf(&plain, "ftlaunch: %s", level == FT_LOG_ERROR ? "error: " : "");
+    ft_buf_add_visible(&plain, text, strlen(text), ""); /* one line: newlines too */
+    ft_console_paint(plain.data, h->q->color, &line);
     ft_buf_addc(&line, '\n');
+    ft_buf_fini(&plain);
     ft_console_add(&h->console, 2, line.data, line.n);
     ft_buf_fini(&line);
 }

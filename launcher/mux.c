@@ -112,28 +112,6 @@ int64_t ft_mux_offset(struct ft_mux *m, int rank)
 
 /* ---- console ---- */
 
-/* On a terminal control bytes other than tab and colours are shown, not obeyed. */
-static size_t color_length(const char *p, size_t n)
-{
-    if (n < 3 || p[0] != 0x1B || p[1] != '[') return 0;
-    size_t i = 2;
-    while (i < n && i < 32 && ((p[i] >= '0' && p[i] <= '9') || p[i] == ';')) i++;
-    return i < n && p[i] == 'm' ? i + 1 : 0;
-}
-
-static void add_visible(struct ft_buf *q, const char *p, size_t n)
-{
-    for (size_t i = 0; i < n;) {
-        size_t color = color_length(p + i, n - i), plain = color;
-        if (color) ft_buf_add(q, p + i, color);
-        else {
-            while (i + plain < n && (!plain || !color_length(p + i + plain, n - i - plain))) plain++;
-            ft_buf_add_visible(q, p + i, plain, "");
-        }
-        i += plain;
-    }
-}
-
 static void show(struct ft_mux *m, struct ft_mux_rank *r, int stream, const char *p, size_t n, bool continued)
 {
     struct ft_console *c = m->console;
@@ -148,7 +126,7 @@ static void show(struct ft_mux *m, struct ft_mux_rank *r, int stream, const char
     int k = snprintf(prefix, sizeof prefix, "[%d %.250s]%s ", r->rank, r->node, continued ? "+" : "");
     ft_buf_reserve(q, (size_t)k + n + 1);
     ft_buf_add(q, prefix, (size_t)k);
-    if (c->tty[stream - 1]) add_visible(q, p, n);
+    if (c->tty[stream - 1]) ft_console_add_visible(q, p, n);
     else ft_buf_add(q, p, n);
     ft_buf_addc(q, '\n');
 }

@@ -77,8 +77,8 @@ static void read_local(struct reading *r, const char *rank, const char *size, st
 /* The node's number from a name, else from what follows of the sizes, else a number of its own for each rank. */
 static void read_node(struct reading *r, const char *name, const char *name2, struct ft_place *p)
 {
-    p->node_rank = number(r, name, 0, FT_MAX_NODES - 1, -1);
-    if (p->node_rank < 0 && name2) p->node_rank = number(r, name2, 0, FT_MAX_NODES - 1, -1);
+    p->node_rank = number(r, name, 0, MAX_WORLD - 1, -1); /* a rank's own number when a place without nodes is handed on */
+    if (p->node_rank < 0 && name2) p->node_rank = number(r, name2, 0, MAX_WORLD - 1, -1);
     if (p->node_rank >= 0) return;
     bool all_here = p->local_world == p->world;
     p->node_rank = all_here ? 0 : p->rank;

@@ -196,7 +196,7 @@ static bool bind_gpu(const struct ft_bind_request *q, struct ft_binding *out, st
         *of = ft_xcalloc((size_t)q->n_ranks, sizeof *of);
     bool ok = n_gpus >= q->n_ranks;
     if (!ok && (must || n_gpus))
-        ft_buf_addf(must ? why : note, "%d ranks, %d devices: %s", q->n_ranks, n_gpus,
+        ft_buf_addf(must ? why : note, "%d rank%s, %d devices: %s", q->n_ranks, q->n_ranks == 1 ? "" : "s", n_gpus,
                     must ? "bind = gpu needs one for each" : "ranks are not bound");
     for (int r = 0; r < q->n_ranks && ok; r++) {
         int gpu = gpu_of_rank(q, r);

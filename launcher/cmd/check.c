@@ -13,6 +13,7 @@
 #include "launcher/cmd/cmd.h"
 #include "launcher/head.h"
 #include "launcher/proc.h"
+#include "launcher/transport/transport.h"
 
 enum { OPT_N = 1 };
 static const struct ft_option options[] = {
@@ -212,6 +213,16 @@ static bool may_start(struct ft_cmd *c, const struct ft_plan *p)
     return p->n_argv > 0;
 }
 
+static void check_transport(struct ft_cmd *c, const struct ft_plan *p)
+{
+    const struct ft_transport_ops *ops;
+    struct ft_err err = {.code = FT_OK};
+    if (ft_transport_find(p->transport, &ops, &err) == FT_OK) return;
+    ft_faults_add(&c->faults, FT_SEV_ERROR, ft_config_at(c->config, "cluster", "transport"), "cluster", "transport", "%s",
+                  err.text);
+    if (err.fix[0]) ft_fault_fix(&c->faults, "%s", err.fix);
+}
+
 static int run(const struct ft_command *self, int argc, char **argv)
 {
     struct ft_cmd c;
@@ -230,6 +241,7 @@ static int run(const struct ft_command *self, int argc, char **argv)
     c.uses_nodes = true;
     const struct ft_plan *p = ft_cmd_load_job(&c) ? ft_cmd_make_plan(&c, n) : NULL;
     struct ft_json *answer = c.argv.n_rest ? NULL : ask_fttrain(&c, p);
+    if (p) check_transport(&c, p);
     if (p && p->config->cluster.transport == FT_TRANSPORT_LOCAL) check_here(&c, p);
     struct ft_buf cluster = {0}, text = {0};
     if (p && !c.faults.n_errors && p->config->cluster.transport == FT_TRANSPORT_SSH && may_start(&c, p))

@@ -7,6 +7,7 @@
 
 #include "base/fd.h"
 #include "base/ini.h"
+#include "launcher/console.h"
 
 extern char **environ;
 
@@ -17,26 +18,12 @@ void ft_cmd_begin(struct ft_cmd *c, const struct ft_command *self, int argc, cha
     c->color = getenv("NO_COLOR") && *getenv("NO_COLOR") ? FT_COLOR_NEVER : FT_COLOR_AUTO;
 }
 
+bool ft_cmd_color(const struct ft_cmd *c) { return c->color == FT_COLOR_ALWAYS || (c->color == FT_COLOR_AUTO && isatty(2)); }
+
 void ft_cmd_say(const struct ft_cmd *c, const char *text)
 {
-    static const struct {
-        const char *word, *color;
-    } heads[] = {{"ftlaunch: error:", "31"}, {"ftlaunch: warning:", "33"}, {"ftlaunch: note:", "36"}};
-    bool color = c->color == FT_COLOR_ALWAYS || (c->color == FT_COLOR_AUTO && isatty(2));
     struct ft_buf out = {0};
-    for (const char *line = text; *line;) {
-        size_t n = strcspn(line, "\n");
-        for (size_t i = 0; color && i < sizeof heads / sizeof *heads; i++) {
-            size_t head = strlen(heads[i].word);
-            if (strncmp(line, heads[i].word, head) != 0) continue;
-            ft_buf_addf(&out, "\033[1;%sm%s\033[0m", heads[i].color, heads[i].word);
-            line += head;
-            n -= head;
-        }
-        ft_buf_add_visible(&out, line, n, "");
-        line += n;
-        if (*line) ft_buf_addc(&out, *line++);
-    }
+    ft_console_paint(text, ft_cmd_color(c), &out);
     fwrite(ft_buf_str(&out), 1, out.n, stderr);
     ft_buf_fini(&out);
 }

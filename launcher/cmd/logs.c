@@ -9,7 +9,7 @@
 
 #include "base/fd.h"
 #include "launcher/cmd/cmd.h"
-#include "launcher/mux.h"
+#include "launcher/console.h"
 #include "launcher/runs.h"
 
 enum { OPT_RANK = 1, OPT_FOLLOW, PIECE = 1 << 16, POLL_MS = 200 };
@@ -18,7 +18,7 @@ struct reader {
     struct ft_cmd c;
     struct ft_rundir dir;
     int64_t rank; /* -1: all */
-    bool follow;
+    bool follow, tty;
     int n_ranks;
     off_t *at;           /* read so far */
     struct ft_buf *line; /* incomplete last line, with prefixes only */
@@ -43,17 +43,34 @@ static int count_ranks(const struct ft_rundir *dir)
     return (int)n;
 }
 
+/* To a file or pipe: bytes as they are; a terminal obeys none of them but newline, tab and colours. */
+static void write_out(const struct reader *r, const char *p, size_t n)
+{
+    if (!r->tty) {
+        fwrite(p, 1, n, stdout);
+        return;
+    }
+    struct ft_buf seen = {0};
+    for (const char *end; n && (end = memchr(p, '\n', n)); n -= (size_t)(end + 1 - p), p = end + 1) {
+        ft_console_add_visible(&seen, p, (size_t)(end - p));
+        ft_buf_addc(&seen, '\n');
+    }
+    ft_console_add_visible(&seen, p, n);
+    fwrite(ft_buf_str(&seen), 1, seen.n, stdout);
+    ft_buf_fini(&seen);
+}
+
 static void put(struct reader *r, int rank, const char *p, size_t n)
 {
     if (r->rank >= 0) { /* one rank: exactly what it wrote */
-        fwrite(p, 1, n, stdout);
+        write_out(r, p, n);
         return;
     }
     struct ft_buf *l = &r->line[rank];
     for (const char *end; n && (end = memchr(p, '\n', n)); n -= (size_t)(end + 1 - p), p = end + 1) {
         printf("[%d] ", rank);
-        fwrite(ft_buf_str(l), 1, l->n, stdout);
-        fwrite(p, 1, (size_t)(end + 1 - p), stdout);
+        write_out(r, ft_buf_str(l), l->n);
+        write_out(r, p, (size_t)(end + 1 - p));
         ft_buf_clear(l);
     }
     if (n) ft_buf_add(l, p, n);
@@ -102,7 +119,11 @@ static void show(struct reader *r)
         if (!any) poll(NULL, 0, POLL_MS);
     }
     for (int k = 0; k < r->n_ranks; k++) {
-        if (r->line[k].n) printf("[%d] %s\n", k, r->line[k].data);
+        if (r->line[k].n) {
+            printf("[%d] ", k);
+            write_out(r, r->line[k].data, r->line[k].n);
+            putchar('\n');
+        }
         ft_buf_fini(&r->line[k]);
     }
     if (r->rank >= r->n_ranks) {
@@ -116,7 +137,7 @@ static void show(struct reader *r)
 
 static int run(const struct ft_command *self, int argc, char **argv)
 {
-    struct reader r = {.rank = -1};
+    struct reader r = {.rank = -1, .tty = isatty(1) == 1};
     struct ft_err err = {.code = FT_OK};
     const char *value;
     ft_cmd_begin(&r.c, self, argc, argv);
@@ -143,7 +164,7 @@ static int run(const struct ft_command *self, int argc, char **argv)
 }
 
 static const struct ft_option options[] = {
-    {"rank", 0, "R", "only this rank, byte for byte", OPT_RANK},
+    {"rank", 0, "R", "only this rank, byte for byte (a terminal is shown control bytes as \\xHH)", OPT_RANK},
     {"follow", 'f', NULL, "go on until the run is over", OPT_FOLLOW},
     FT_OPTION_SET,
     FT_OPTIONS_SHARED,

@@ -91,7 +91,12 @@ static void print_table(const struct list *l)
         snprintf(nodes, sizeof nodes, "%d", r->nodes);
         printf("%-40s %-12s %6s %6s %8s %10.1f", r->dir.id, state, r->ranks < 0 ? "-" : ranks, r->nodes < 0 ? "-" : nodes,
                r->step < 0 ? "-" : step, r->seconds);
-        if (r->host && !ft_str_eq(r->host, host)) printf("  on %s", r->host);
+        if (r->host && !ft_str_eq(r->host, host)) { /* as a file says it */
+            struct ft_buf seen = {0};
+            ft_buf_add_visible(&seen, r->host, strlen(r->host), "");
+            printf("  on %s", seen.data);
+            ft_buf_fini(&seen);
+        }
         putchar('\n');
     }
     if (!l->n) ft_cmd_say(&l->c, ft_arena_printf(l->c.arena, "ftlaunch: no runs in '%s'\n", l->c.config->launch.run_dir));

@@ -210,6 +210,7 @@ static int start(struct request *q, const struct ft_plan *p)
                                 .continued = q->changed,
                                 .command = q->command,
                                 .verbose = q->c.verbose,
+                                .color = ft_cmd_color(&q->c),
                                 .program_dir = self.data,
                                 .planning = &q->c.planning,
                                 .facts = q->facts,

@@ -6,11 +6,10 @@ stuck = "sleep $LT_SLEEP"
 deaf = "trap '' TERM INT HUP; sleep $LT_SLEEP"
 
 
-def one(name, end, others, status, words, limit, sets=()):
+def one(name, end, others, status, words, sets=()):
     r = Run(shell('if [ $RANK = 3 ]; then echo "last words of rank 3" >&2; sleep 0.5; %s; fi; %s' % (end, others)), sets=sets)
-    r.wait(30)
+    r.wait()
     r.check_end(name, status, "rank 3 on localhost", "last words of rank 3", "3 ranks ended by the launcher", *words)
-    check("%s: all gone within %.1f s" % (name, limit), r.seconds < 0.5 + limit, r.seconds)
     pids = {e["rank"]: e["pid"] for e in r.events("rank_started")}
     check(name + ": its pid", 3 in pids and "pid %d" % pids[3] in r.err, pids, r.err)
     check(name + ": said once", r.err.count("ftlaunch: error:") == 1, r.err)
@@ -21,8 +20,8 @@ def one(name, end, others, status, words, limit, sets=()):
     r.check_clean(name)
 
 
-one("1a", "exit 7", stuck, 7, ["exit status 7"], 3)
-one("1b", "exit 7", deaf, 7, ["exit status 7", "ranks 0-2 cut by KILL"], 1 + 4, ["launch.grace=1s"])
-one("1d", "ulimit -c 0; kill -SEGV $$", stuck, 139, ["SIGSEGV"], 3)
-one("1e", "kill -KILL $$", stuck, 137, ["killed from outside", "likely"], 3)
+one("1a", "exit 7", stuck, 7, ["exit status 7"])
+one("1b", "exit 7", deaf, 7, ["exit status 7", "ranks 0-2 cut by KILL"], ["launch.grace=1s"])
+one("1d", "ulimit -c 0; kill -SEGV $$", stuck, 139, ["SIGSEGV"])
+one("1e", "kill -KILL $$", stuck, 137, ["killed from outside", "likely"])
 finish()

@@ -16,13 +16,13 @@ def after(r, name):
     """A following run on the same node starts normally."""
     follow = Run(["true"], folder=r.folder)
     follow.before.add("runs")
-    check(name + ": a following run", follow.wait(20) == 0, follow.err)
+    check(name + ": a following run", follow.wait() == 0, follow.err)
 
 
 r = up()
 r.p.kill()
-r.wait(10)
-r.check_clean("3a", limit=5)
+r.wait()
+r.check_clean("3a")
 check("3a: no run_end of the dead launcher", not r.events("run_end"))
 after(r, "3a")
 
@@ -32,9 +32,7 @@ for name, victims in (("3b agent", [1]), ("3c keeper", [0]), ("3c both", [1, 0])
     check(name + ": found", bool(pids))
     for v in victims:
         kill(pids[v])
-    t = time.monotonic()
-    r.wait(20)
-    check(name + ": ended soon", time.monotonic() - t < (12 if len(victims) == 2 else 5))
+    r.wait()
     r.check_end(name, 125, "lost agent on localhost")
     check(name + ": cause", r.events("run_end")[0]["cause"]["kind"] == "node", r.events("run_end"))
     check(name + ": node_lost", len(r.events("node_lost")) == 1)
@@ -44,7 +42,7 @@ for name, victims in (("3b agent", [1]), ("3c keeper", [0]), ("3c both", [1, 0])
 for number, status in ((SIG.SIGTERM, 143), (SIG.SIGINT, 130), (SIG.SIGHUP, 129)):
     r = up()
     send(r, number)
-    r.wait(10)
+    r.wait()
     r.check_end("3d %d" % status, status, "stopped by %s" % number.name, "4 ranks ended after TERM")
     r.check_clean("3d %d" % status)
     check("3d: signal event", [e["number"] for e in r.events("signal")] == [int(number)])

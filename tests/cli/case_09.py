@@ -39,7 +39,7 @@ full.update({b"HF_TOKEN": secret, b"SSH_CONNECTION": b"1.2.3.4 5 6.7.8.9 22", b"
              b"OMPI_COMM_WORLD_RANK": b"5", b"PMI_RANK": b"4", b"SUDO_USER": b"x", b"RANK": b"99", b"FT_RESTART": b"8"})
 r = Run(PROGRAM, files=["env.ini"], folder=folder, sets=["cluster.transport=local"], env=None, options=[])
 r.p.kill()  # the real one below: bytes cannot go through Run's text environment
-r.wait(10)
+r.wait()
 until(lambda: not r.mine(), 6)
 
 out = tempfile.TemporaryFile()
@@ -86,7 +86,7 @@ check("9: 200,000 bytes refused", done.returncode == 2 and b"200" in done.stderr
 
 # what the interface promises to every rank
 r = Run(["env"], n=3)
-r.wait(20)
+r.wait()
 seen = {k: {} for k in range(3)}
 for line in r.out.decode("latin1").splitlines():
     k, text = line.split("] ", 1)

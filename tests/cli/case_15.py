@@ -16,7 +16,7 @@ for name, value, ranks in (("15c", "0", 1), ("15c all", "all", 4)):
         f.write(data)
         f.seek(0)
         r = Run(MD5, stdin=f, sets=["launch.stdin=" + value])
-        r.wait(30)
+        r.wait()
     r.check_end(name, 0)
     md5, empty = hashlib.md5(data).hexdigest().encode(), hashlib.md5(b"").hexdigest().encode()
     check(name + ": md5", r.out.count(md5) == ranks and r.out.count(empty) == 4 - ranks, r.out)
@@ -26,12 +26,12 @@ with tempfile.TemporaryFile() as f:
     f.write(data)
     f.seek(0)
     r = Run([sys.executable, "-S", "-c", "import os, time; print(len(os.read(0, 10))); time.sleep(1)"], stdin=f, sets=["launch.stdin=0"])
-    r.wait(30)
+    r.wait()
 r.check_end("15c, reads 10 bytes", 0)
 r.check_clean("15c, reads 10 bytes")
 
 r = Run(["cat"])  # without stdin = …, ranks read /dev/null
-r.wait(10)
+r.wait()
 r.check_end("15 /dev/null", 0)
 
 # (b) from an interactive shell with `&`: never stopped by the terminal; (e) nohup, setsid, timeout
@@ -42,7 +42,7 @@ if pid == 0:
     os.execvp("bash", ["bash", "--norc", "-i"])
 os.write(fd, ('"%s" run -n 2 -- sh -c "sleep 0.3; echo from the background" & wait; echo "st""atus $?"; exit\n' % FTLAUNCH).encode())
 seen = b""
-end = time.monotonic() + 20
+end = time.monotonic() + PATIENCE
 while time.monotonic() < end:
     try:
         piece = os.read(fd, 4096)
@@ -61,9 +61,9 @@ for name, line in (("nohup", ["nohup"]), ("setsid", ["setsid", "-w"]), ("timeout
 
 # nohup survives HUP
 r = Run(shell("sleep 0.8; echo survived"), preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-until(lambda: r.dir and len(r.events("rank_started")) == 4, 10)
+until(lambda: r.dir and len(r.events("rank_started")) == 4)
 send(r, SIG.SIGHUP)
-r.wait(20)
+r.wait()
 r.check_end("15e: HUP ignored stays ignored", 0)
 check("15e: its output", r.out.count(b"survived") == 4)
 

@@ -71,6 +71,32 @@ for line in (["run", "-n", "1", "--", "true"], ["run", "-n", "1", "--", "\033[31
     check("no control byte of %r" % line, b"\033" not in r.stderr and b"\\x1B[31m" in r.stderr or b"?[31m" in r.stderr and b"\ndown" not in r.stderr and b"\xc2\x85" not in r.stderr, r.stderr)
 shutil.rmtree(odd)
 
+# a log on a terminal: colours pass, nothing else does; to a pipe every byte is as it was written
+import pty
+status, out, err = call("run", "-n", "1", "--set", "cluster.name=odd", "--", "sh", "-c", r"printf '\033[31mred\033[0m \033[2Jgone\007\n'")
+name = [n for n in os.listdir(runs) if n.startswith("odd-")][0]
+raw = b"\033[31mred\033[0m \033[2Jgone\007"
+for line in (["logs", name], ["logs", name, "--rank", "0"]):
+    master, slave = pty.openpty()
+    r = subprocess.run([FTLAUNCH, *line], cwd=folder, stdin=subprocess.DEVNULL, stdout=slave, stderr=subprocess.PIPE, timeout=60)
+    os.close(slave)
+    seen = os.read(master, 4096)
+    os.close(master)
+    check("on a terminal: %r" % line, b"\033[31mred\033[0m \\x1B[2Jgone\\x07" in seen, seen)
+    r = subprocess.run([FTLAUNCH, *line], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    check("to a pipe: %r" % line, raw in r.stdout, r.stdout)
+
+# --color, -v and -vv reach the lines of a run too
+for color, want in (("always", True), ("never", False), ("auto", False)):
+    status, out, err = call("run", "-n", "1", "--color", color, "--", "false")
+    check("--color " + color, status == 1 and ("\033[1;31mftlaunch: error:\033[0m rank 0" in err) == want and "\033" not in err.replace("\033[1;31m", "").replace("\033[0m", ""), err)
+status, out, err = call("run", "-n", "1", "-vv", "--", "true")
+check("-vv shows the frames", status == 0 and "localhost: HELLO" in err and "localhost: EXIT slot 0" in err, err)
+for name in ("mpi", "slurm"):
+    for command in ("check", "run"):
+        status, out, err = call(command, "two.ini" if os.path.exists(os.path.join(folder, "two.ini")) else "-n1", "--set", "cluster.transport=" + name, "--set", "nodes.a=slots=1", "--", "true")
+        check("%s of transport = %s" % (command, name), status == 2 and "transport = %s is not in this build" % name in err, status, err)
+
 # the value of a --set is not shown when the assignment is refused, nor a line of [env] that is none
 hidden = "hid" + os.urandom(8).hex()
 open(os.path.join(folder, "bad.ini"), "w").write("HF_TOKEN = %s\n[env]\nHF_TOKEN %s\n[launch]\nHF_TOKEN %s\nHF_TOKEN = %s\n" % ((hidden,) * 4))
@@ -83,9 +109,11 @@ for line, words in ((["run", "-n", "1", "--set", "env.X_TOKEN=%s\nmore" % hidden
     check("refused without its value: %r" % line, status == 2 and hidden not in err + out and all(w in err for w in words), status, err)
 
 again = ["--set", "launch.restarts=5"]
-status, out, err = call("run", "-n", "2", *again, "--set", "launch.deadline=500ms", "--", "sh", "-c", "[ $RANK = 1 ] && exit 5; sleep 301")
-check("a deadline in the back-off", status == 124 and "the deadline of 0.5 s passed after 0." in err, status, err)
-check("no attempt after it", err.count("attempt 1 begins") == 1 and "ended after TERM" not in err, err)
+# attempts at 0, 1 and 3 s (another status each time, so they go on); the one that would follow begins at 7
+status, out, err = call("run", "-n", "2", *again, "--set", "launch.deadline=5s", "--", "sh", "-c",
+                        "echo 1 >&$FT_PROGRESS; touch $FT_RUN_DIR/$RANK.$FT_RESTART; [ $RANK = 1 ] || exec sleep 301; until [ -e $FT_RUN_DIR/0.$FT_RESTART ]; do sleep 0.05; done; sleep 0.2; exit $((5 + FT_RESTART))")
+check("a deadline in the back-off", status == 124 and "the deadline of 5 s passed after 5." in err, status, err)
+check("no attempt after it", err.count("attempt 3 begins") == 1 and "ended after TERM" not in err, err)
 p = subprocess.Popen([FTLAUNCH, "run", "-n", "2", *again, "--", "sh", "-c", "[ $RANK = 1 ] && exit 5; sleep 301"], cwd=folder, stdin=subprocess.DEVNULL,
                      stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 for line in p.stderr:
@@ -93,7 +121,7 @@ for line in p.stderr:
         p.send_signal(signal.SIGINT)
         break
 err = p.stderr.read()
-check("INT in the back-off", p.wait(20) == 130 and "stopped by SIGINT" in err and "ended after TERM" not in err, p.returncode, err)
+check("INT in the back-off", p.wait(PATIENCE) == 130 and "stopped by SIGINT" in err and "ended after TERM" not in err, p.returncode, err)
 
 broken = "x-20261201-000000-abcd"
 os.mkdir(os.path.join(runs, broken))
