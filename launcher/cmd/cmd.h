@@ -92,7 +92,7 @@ void ft_cmd_fail(struct ft_cmd *c, const struct ft_err *err);
 /* Text for stderr: "ftlaunch: error:" and the like in colour when --color, NO_COLOR and the terminal allow it; control bytes as
  * \xHH. */
 void ft_cmd_say(const struct ft_cmd *c, const char *text);
-bool ft_cmd_color(const struct ft_cmd *c); /* is stderr painted? */
+bool ft_cmd_color(const struct ft_cmd *c);  /* is stderr painted? */
 void ft_cmd_print_faults(struct ft_cmd *c); /* sorted; notes and warnings not with -q */
 /* Main of a command that prints one text, chosen by one word of its usage; write: false when there is no such text. */
 int ft_cmd_print_page(const struct ft_command *self, int argc, char **argv,
