@@ -119,6 +119,10 @@ static void on_signal(void *self, short revents)
         ft_jw_kint(w, "pid", (int64_t)info.ssi_pid);
         ft_jw_end(w);
         ft_head_recorded(h);
+        if (number == SIGQUIT) {
+            ft_head_dump(h);
+            continue;
+        }
         ft_head_event(h, (struct ft_job_event){.kind = FT_EV_SIGNAL, .number = number});
         if (number == SIGTSTP && !h->finished) suspend(h);
     }
@@ -127,8 +131,8 @@ static void on_signal(void *self, short revents)
 /* HUP that was ignored at the start (nohup) stays ignored; TTIN and TTOU never stop us. */
 static enum ft_code take_signals(struct ft_head *h, struct ft_err *err)
 {
-    static const int taken[] = {SIGINT,  SIGTERM,   SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT,
-                                SIGALRM, SIGVTALRM, SIGPROF, SIGIO,   SIGPWR,   SIGURG};
+    static const int taken[] = {SIGQUIT, SIGINT,  SIGTERM,   SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP,
+                                SIGCONT, SIGALRM, SIGVTALRM, SIGPROF, SIGIO,   SIGPWR,   SIGURG};
     sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) sigaddset(&set, taken[i]);

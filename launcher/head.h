@@ -129,7 +129,7 @@ struct ft_head {
     char token[65];
     char master_addr[64];
     int master_port;
-    bool finished, quiet, epipe_said, killed_said, file_error_said, progress_shown;
+    bool finished, quiet, epipe_said, killed_said, dumping, file_error_said, progress_shown;
     int status;
     char folder_nonce[65]; /* in the run folder's file .head while the run lives */
     struct ft_meet *meet;  /* finding the address; NULL before */
@@ -221,6 +221,7 @@ void ft_head_record_replan(struct ft_head *h, const char *reason);
 void ft_head_record_exit(struct ft_head *h, int rank, const struct ft_msg *m, int64_t t_node);
 void ft_head_record_stop(struct ft_head *h);
 void ft_head_record_killed(struct ft_head *h); /* head_job.c; once per attempt: the head's clock or an agent's may be the first */
+void ft_head_dump(struct ft_head *h);          /* SIGQUIT: states and stacks of all ranks, nothing ends */
 void ft_head_say_hang(struct ft_head *h, int rank, int64_t step);
 void ft_head_progress_line(struct ft_head *h);
 void ft_head_clear_progress(struct ft_head *h);

@@ -246,13 +246,16 @@ void ft_head_meet_result(struct ft_head *h, int node, const struct ft_msg *m)
     if (!m->f[1].u) {
         const bool listen = h->meet->stage == MEET_LISTEN || h->meet->stage == MEET_PORT;
         const bool addr = listen && ft_str_starts(text, "master_addr = ");
+        const bool interface = !addr && h->meet->stage == MEET_LISTEN && strcmp(h->config->cluster.interface, "auto") != 0;
         const bool port = !addr && h->meet->stage == MEET_PORT && h->config->cluster.master_port > 0;
         refuse_key(h, text,
-                   addr   ? "master_addr"
-                   : port ? "master_port"
-                          : NULL,
-                   addr ? "set master_addr = auto, or to an address of the first node"
-                        : "set master_port = auto, or end what holds the port");
+                   addr        ? "master_addr"
+                   : interface ? "interface"
+                   : port      ? "master_port"
+                               : NULL,
+                   addr        ? "set master_addr = auto, or to an address of the first node"
+                   : interface ? "name an interface that every node has, or a network (CIDR) of theirs, or set interface = auto"
+                               : "set master_port = auto, or end what holds the port");
     } else if (h->meet->stage == MEET_LISTEN) on_listen(h, text);
     else if (h->meet->stage == MEET_CONNECT) on_connect(h, node, text);
     else on_port(h, (int)m->f[2].u);

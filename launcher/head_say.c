@@ -164,6 +164,35 @@ void ft_head_say_hang(struct ft_head *h, int rank, int64_t step)
                     age, h->job.c.n_ranks, (long long)step, h->q->dir.path);
 }
 
+static const char *rank_state(enum ft_rank_state s)
+{
+    switch (s) {
+    case FT_RANK_WAITING: return "waiting";
+    case FT_RANK_STARTING: return "starting";
+    case FT_RANK_RUNNING: return "running";
+    case FT_RANK_ENDED: return "ended";
+    }
+    return "?";
+}
+
+void ft_head_dump(struct ft_head *h)
+{
+    const struct ft_job *j = &h->job;
+    const int64_t now = ft_head_now();
+    ft_head_say(h, FT_LOG_WARN, "%s after %.1f s, attempt %d", ft_job_state_name(j->state), (double)(now - h->start_at) / 1e9,
+                j->attempt);
+    for (int n = 0; n < j->c.n_nodes; n++)
+        ft_head_say(h, FT_LOG_WARN, "node %s: %s, heard %.1f s ago", h->nodes[n].name, h->nodes[n].open ? "open" : "not reached",
+                    h->nodes[n].heard_at ? (double)(now - h->nodes[n].heard_at) / 1e9 : 0.0);
+    for (int r = 0; r < j->c.n_ranks; r++)
+        ft_head_say(h, FT_LOG_WARN, "rank %d on %s: %s, pid %d, step %lld", r, h->nodes[h->rank_node[r]].name,
+                    rank_state(j->ranks[r].state), h->ranks[r].pid, (long long)j->ranks[r].step);
+    if (j->state != FT_JOB_RUNNING || j->hanging) return; /* a hang is asked about already */
+    h->dumping = true;
+    ft_head_say(h, FT_LOG_WARN, "stacks follow in %s/stacks", h->q->dir.path);
+    ft_head_act(h, &(struct ft_job_action){.kind = FT_DO_STACKS});
+}
+
 /* The quick look has no text; the long one is a file, in pieces. */
 void ft_head_stack(struct ft_head *h, int rank, const struct ft_msg *m)
 {
@@ -171,6 +200,10 @@ void ft_head_stack(struct ft_head *h, int rank, const struct ft_msg *m)
     ft_msg_copy_text(m, 0, state, sizeof state);
     if (!m->f[1].n) {
         const char *where = strchr(state, ' ');
+        if (h->dumping && !h->job.hanging) {
+            ft_head_say(h, FT_LOG_WARN, "rank %d: state %c%s%s", rank, state[0], where ? ", waits in" : "", where ? where : "");
+            return;
+        }
         ft_head_event(
             h, (struct ft_job_event){.kind = FT_EV_RANK_STATE, .rank = rank, .number = state[0], .text = where ? where + 1 : ""});
         return;

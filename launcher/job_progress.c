@@ -117,6 +117,8 @@ void ft_job_check_hang(struct ft_job *j, int64_t t, struct ft_job_actions *out)
         j->hanging = true;
         j->hang_at = t;
         j->hang_step = min_step(j);
+        for (int r = 0; r < j->c.n_ranks; r++) j->ranks[r].letter = 0; /* what was known of another look counts no more */
+        for (int n = 0; n < j->c.n_nodes; n++) j->nodes[n].stacks = false;
         ft_job_do(out, (struct ft_job_action){.kind = FT_DO_STACKS});
     } else if (!j->hang_said) {
         say_hang(j, out);

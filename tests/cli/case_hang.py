@@ -34,6 +34,19 @@ for how, odd, words in (("stop", 1, ["rank 1 on localhost stopped at step 5 (sta
     check("hang %s: first_step" % how, sorted(e["rank"] for e in r.events("first_step")) == [0, 1, 2, 3])
     r.check_clean("hang " + how)
 
+# QUIT: states and stacks of all, and nothing ends
+r = Run(shell("echo 5 >&$FT_PROGRESS; sleep $LT_SLEEP"), sets=["launch.grace=2s"])
+check("QUIT: the ranks run", until(lambda: r.dir and len(r.events("first_step")) == 4))
+send(r, SIG.SIGQUIT)
+check("QUIT: states of all", until(lambda: all("rank %d on localhost: running, pid" % k in r.err and "rank %d: state " % k in r.err for k in range(4))), r.err)
+stacks = lambda: sorted(os.listdir(os.path.join(r.dir, "stacks"))) if os.path.isdir(os.path.join(r.dir, "stacks")) else []
+check("QUIT: stacks of all", until(lambda: stacks() == ["0.txt", "1.txt", "2.txt", "3.txt"]), stacks())
+check("QUIT: nothing ends", r.p.poll() is None and not r.events("stop"))
+send(r, SIG.SIGTERM)
+r.wait()
+r.check_end("QUIT, then TERM", 143)
+r.check_clean("QUIT")
+
 # off before every rank has reported a step, and when hang_timeout is 0
 for sets, program in ((["launch.hang_timeout=500ms"], shell('[ $RANK = 0 ] || echo 1 >&$FT_PROGRESS; sleep 2')), (["launch.hang_timeout=0"], shell('echo 1 >&$FT_PROGRESS; sleep 2'))):
     r = Run(program, sets=sets)

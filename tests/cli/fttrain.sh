@@ -97,6 +97,10 @@ expect 2 "unknown key 'lrr' in [train]" "bad.ini:8" 'likely: lr' "steps: 'many' 
     "did you mean 'cosine'?" "unknown section 'trian'" 'likely: [train]' -- "$f" check "$tmp/bad.ini"
 expect 2 '"file":"--set"' '"section":"train"' '"key":"lr"' '"severity":"error"' -- "$f" check --json --shallow "$job" --set train.lr=-1
 expect 2 'are both given' 'remove one of them' -- "$f" check "$job" --set train.epochs=2
+expect 2 "valid: '100%' is no share of train" -- "$f" check "$job" --set data.valid=100%
+expect 2 'a share of train stands alone' 'name files, or one share' -- "$f" check "$job" --set "data.valid=$tmp/train.jsonl, 5%"
+expect 2 "no record format has a field 'foo'" 'prompt completion' -- "$f" check "$job" --set data.columns=foo:bar
+expect 0 'terminator = </s> has no effect with format = tokens' 'leave terminator out' -- "$f" check "$job" --set 'data.terminator=</s>'
 expect 2 'patience = 2 without [data] valid' -- "$f" check "$job" --set eval.patience=2
 expect 2 'min_lr = 1 is larger than lr' -- "$f" check "$job" --set train.min_lr=1
 expect 2 'warmup' 'neither a number of updates (100) nor a share' -- "$f" check "$job" --set train.warmup=3x

@@ -348,6 +348,7 @@ static void who_cleans_up(void **state)
         welcome(&h, 60000);
         job(&h, "setsid sleep 60 & sleep 60");
         ready(&h, 0);
+        send_number(&h, FT_MSG_CREDIT, 1 << 20); /* as every head does: without it the agent waits for it, up to its lease */
         send_number(&h, FT_MSG_GO, 0);
         int a = started_pid(&h), b = started_pid(&h), agent = 0;
         char path[64], text[256];

@@ -134,7 +134,7 @@ static void gpus(void **state)
     struct tree bare = *t;
     snprintf(bare.proc, sizeof bare.proc, "/nonexistent");
     expect(&bare, "auto", 2, NULL, "free -1 -1; free -1 -1");
-    expect(&bare, "gpu", 1, NULL, "refused: 1 ranks, 0 devices: bind = gpu needs one for each");
+    expect(&bare, "gpu", 1, NULL, "refused: 1 rank, 0 devices: bind = gpu needs one for each");
 }
 
 int main(void)
