@@ -59,8 +59,12 @@ static void test_RT06_RT07_tensor_shards(void **state)
     char *dir = make_dir(), *other = make_dir();
     struct ranks r;
     for (int i = 0; i < 6; i++) {
-        struct job j = {
-            .dir = dir, .run_id = "run-a", .precision = FT_CKPT_BF16, .layout = {layouts[i].tensor}, .saves = {i + 1}, .values = 9};
+        struct job j = {.dir = dir,
+                        .run_id = "run-a",
+                        .precision = FT_CKPT_BF16,
+                        .layout = {.tensor = layouts[i].tensor},
+                        .saves = {i + 1},
+                        .values = 9};
         drive(&j, layouts[i].world, &r);
         went_well(&r, i);
     }

@@ -184,7 +184,7 @@ static void test_replicas_differ(void **state)
     char *dir, names[512];
     struct ranks r;
     prepare(&dir);
-    struct job j = {.dir = dir, .run_id = "run-a", .layout = {2}, .saves = {3}, .fault = "replica@1:2:flip"};
+    struct job j = {.dir = dir, .run_id = "run-a", .layout = {.tensor = 2}, .saves = {3}, .fault = "replica@1:2:flip"};
     drive(&j, 4, &r);
     refused(&r, FT_DATA,
             "step 3 is not saved, the state is wrong: optim.v/model.norm.weight is not the same on ranks 1, 3 as on ranks 0, 2");
