@@ -94,8 +94,10 @@ static void print_stages(const struct ft_json *answer, struct ft_buf *out)
     ft_buf_adds(out, "stages ");
     for (size_t i = 0; i < ft_json_count(stages); i++) {
         const struct ft_json *layers = ft_json_get(ft_json_at(stages, i), "layers");
-        ft_buf_addf(out, " %zu: layers %lld-%lld", i, (long long)ft_json_int(ft_json_at(layers, 0), 0),
-                    (long long)ft_json_int(ft_json_at(layers, 1), 0) - 1);
+        ft_buf_addf(out, " %zu: layers", i);
+        for (size_t k = 0; k + 1 < ft_json_count(layers); k += 2)
+            ft_buf_addf(out, "%s%lld-%lld", k ? "," : " ", (long long)ft_json_int(ft_json_at(layers, k), 0),
+                        (long long)ft_json_int(ft_json_at(layers, k + 1), 0) - 1);
     }
     ft_buf_addc(out, '\n');
 }

@@ -136,13 +136,13 @@ static void append(struct list *l, struct ft_param row, enum ft_slot s, const ch
     l->slots[l->n++] = s;
 }
 
-const struct ft_param *ft_model_config_rows(const struct ft_model_config *c, int tensor, int tensor_rank, int pipeline, int stage,
-                                            int64_t vocab_multiple, struct ft_arena *a, size_t *n, const enum ft_slot **slots)
+const struct ft_param *ft_model_config_chunk_rows(const struct ft_model_config *c, int tensor, int tensor_rank, int pipeline,
+                                                  int chunks, int stage, int64_t vocab_multiple, struct ft_arena *a, size_t *n,
+                                                  const enum ft_slot **slots)
 {
     const struct place p = {tensor, tensor_rank, vocab_multiple};
-    const struct ft_range layers = ft_layers_of(c->L, pipeline, 1, stage, 0);
     const struct ft_arch_name *names = c->arch->names;
-    const size_t most = (size_t)(FT_N_SLOTS * (layers.end - layers.first + 1));
+    const size_t most = (size_t)(FT_N_SLOTS * (c->L / pipeline + 1));
     struct list l = {a, ft_arena_array(a, most, sizeof(struct ft_param)), ft_arena_array(a, most, sizeof(enum ft_slot)), 0};
     const struct ft_arch_name *at = names, *layer_begin, *layer_end;
     for (; !in_layer(at->slot); at++)
@@ -154,9 +154,12 @@ const struct ft_param *ft_model_config_rows(const struct ft_model_config *c, int
     layer_begin = at;
     while (at->format && in_layer(at->slot)) at++;
     layer_end = at;
-    for (int64_t i = layers.first; i < layers.end; i++)
-        for (at = layer_begin; at < layer_end; at++)
-            if (has_slot(c, at->slot)) append(&l, make_row(c, at->slot, (int)i, &p), at->slot, at->format);
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        const struct ft_range layers = ft_layers_of(c->L, pipeline, chunks, stage, chunk);
+        for (int64_t i = layers.first; i < layers.end; i++)
+            for (at = layer_begin; at < layer_end; at++)
+                if (has_slot(c, at->slot)) append(&l, make_row(c, at->slot, (int)i, &p), at->slot, at->format);
+    }
     for (at = layer_end; at->format; at++)
         if (stage == pipeline - 1 && has_slot(c, at->slot)) append(&l, make_row(c, at->slot, -1, &p), at->slot, at->format);
     if (c->tied && pipeline > 1 && stage == pipeline - 1) { /* the head's copy of the embedding */
@@ -167,6 +170,12 @@ const struct ft_param *ft_model_config_rows(const struct ft_model_config *c, int
     *n = l.n;
     if (slots) *slots = l.slots;
     return l.rows;
+}
+
+const struct ft_param *ft_model_config_rows(const struct ft_model_config *c, int tensor, int tensor_rank, int pipeline, int stage,
+                                            int64_t vocab_multiple, struct ft_arena *a, size_t *n, const enum ft_slot **slots)
+{
+    return ft_model_config_chunk_rows(c, tensor, tensor_rank, pipeline, 1, stage, vocab_multiple, a, n, slots);
 }
 
 int64_t ft_model_config_params(const struct ft_model_config *c)

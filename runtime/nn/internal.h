@@ -16,14 +16,14 @@ struct ft_model {
     struct ft_arena *arena;
     const struct ft_param *params;
     size_t n_params;
-    int *row;         /* (layers+1, FT_N_SLOTS): row of a slot in a layer, the last line: outside of layers; -1: none */
+    int *row;         /* (chunks*layers+1, FT_N_SLOTS): row of a slot in a layer, the last line: outside of layers; -1: none */
     int64_t *offsets; /* (n_params) elements in the caller's pools */
     char *weights;
-    float *grads;   /* NULL: frozen */
-    char *memory;   /* at.total bytes of the device */
-    int slot;       /* of the micro-batch that is being computed */
-    int32_t *host;  /* (8,T+2) what goes to FT_BUF_INTS */
-    float *host_ce; /* (3,chunk) */
+    float *grads;    /* NULL: frozen */
+    char *memory;    /* at.total bytes of the device */
+    int chunk, slot; /* of the micro-batch that is being computed */
+    int32_t *host;   /* (8,T+2) what goes to FT_BUF_INTS */
+    float *host_ce;  /* (3,chunk) */
 };
 
 /* One micro-batch on its way. */
@@ -46,7 +46,11 @@ static inline void *ft_nn_act(const struct ft_model *m, int64_t layer, enum ft_a
     return m->memory + (m->at.kept[a] ? block : m->at.shared) + m->at.act[a];
 }
 /* layer m->s.layers: outside of layers. */
-static inline int ft_nn_row(const struct ft_model *m, int64_t layer, enum ft_slot s) { return m->row[layer * FT_N_SLOTS + (int)s]; }
+static inline int ft_nn_row(const struct ft_model *m, int64_t layer, enum ft_slot s)
+{
+    const int64_t line = layer == m->s.layers ? m->s.chunks * layer : m->chunk * m->s.layers + layer;
+    return m->row[line * FT_N_SLOTS + (int)s];
+}
 static inline const void *ft_nn_weight(const struct ft_model *m, int64_t layer, enum ft_slot s)
 {
     const int i = ft_nn_row(m, layer, s);

@@ -9,7 +9,10 @@
 enum { SITE_ATTENTION = 2, SITE_AFTER_O = 3, SITE_AFTER_MLP = 4 };
 
 /* Logical number of local layer 0. */
-static int64_t first_layer(const struct ft_model *m) { return ft_layers_of(m->o.config->L, m->o.pipeline, 1, m->o.stage, 0).first; }
+static int64_t first_layer(const struct ft_model *m)
+{
+    return ft_layers_of(m->o.config->L, m->o.pipeline, m->s.chunks, m->o.stage, m->chunk).first;
+}
 
 static struct ft_dropout site(const struct ft_run *r, int64_t layer, uint64_t number, double p)
 {

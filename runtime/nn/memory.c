@@ -6,6 +6,14 @@
 
 enum { ALIGN = 256, CHUNK_ROWS = 128 };
 
+/* Runtime maths, section 7. */
+static int live(const struct ft_model_options *o, int chunks)
+{
+    const int64_t m = (o->micro_batches > 0 ? o->micro_batches : 1) * chunks, behind = o->pipeline - 1 - o->stage;
+    const int64_t most = chunks == 1 ? behind + 1 : 2 * behind + (int64_t)(chunks - 1) * o->pipeline + 1;
+    return (int)(most < m ? most : m);
+}
+
 struct ft_nn_sizes ft_nn_sizes(const struct ft_model_options *o)
 {
     const struct ft_model_config *c = o->config;
@@ -18,10 +26,10 @@ struct ft_nn_sizes ft_nn_sizes(const struct ft_model_options *o)
     s.kv = s.K * s.D;
     s.f = c->f / t;
     s.Vp = ft_vocab_padded(c->V, o->tensor, 1) / t;
-    const struct ft_range layers = ft_layers_of(c->L, o->pipeline, 1, o->stage, 0);
+    s.chunks = o->chunks > 1 ? o->chunks : 1;
+    const struct ft_range layers = ft_layers_of(c->L, o->pipeline, s.chunks, o->stage, 0);
     s.layers = layers.end - layers.first;
-    const int64_t m = o->micro_batches > 0 ? o->micro_batches : 1;
-    s.live = (int)(o->pipeline - o->stage < m ? o->pipeline - o->stage : m);
+    s.live = live(o, s.chunks);
     /* a function of model and t only, so that recompute modes and batch sizes see the same chunks */
     const int64_t bytes = o->logits_chunk_bytes > 0 ? o->logits_chunk_bytes : (int64_t)256 << 20;
     s.chunk = bytes / (4 * s.Vp) / CHUNK_ROWS * CHUNK_ROWS;
@@ -75,6 +83,7 @@ static int64_t buffer_bytes(const struct ft_model_options *o, const struct ft_nn
     case FT_BUF_OUT:
     case FT_BUF_DELTA:
     case FT_BUF_DX: return s->T * s->h * size;
+    case FT_BUF_NEXT: return s->chunks > 1 ? s->T * s->h * size : 0;
     case FT_BUF_HX:
     case FT_BUF_HY: return has_head ? s->T * s->h * size : 0;
     case FT_BUF_DQKV: return s->T * (s->q + 2 * s->kv) * size;

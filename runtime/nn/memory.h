@@ -32,6 +32,7 @@ enum ft_buffer {
     FT_BUF_OUT,    /* (T,h)     output of the last layer */
     FT_BUF_DELTA,  /* (T,h)     what is added to the residual; gradients of it */
     FT_BUF_DX,     /* (T,h)     gradient of the residual */
+    FT_BUF_NEXT,   /* (T,h)     with chunks: the next one, which comes while that one is sent */
     FT_BUF_DQKV,   /* (T,q+2kv) */
     FT_BUF_DAO,    /* (T,q) */
     FT_BUF_DA,     /* (T,f) */
@@ -49,8 +50,8 @@ enum ft_buffer {
 struct ft_nn_sizes {
     int64_t T, S;                     /* max_tokens; seq_len */
     int64_t h, H, K, D, q, kv, f, Vp; /* local: H, K, q, kv, f, Vp of this rank */
-    int64_t layers, chunk;            /* of this stage; tokens of logits at once */
-    int live;                         /* micro-batches that this stage keeps at once */
+    int64_t layers, chunk;            /* of this stage's chunk; tokens of logits at once */
+    int chunks, live;                 /* of layers on this stage; micro-batches (of a chunk each) that it keeps at once */
 };
 
 struct ft_nn_layout {

@@ -47,11 +47,11 @@ static enum ft_code check_ops(const struct ft_device *d, struct ft_err *err)
 
 static void index_rows(struct ft_model *m, const enum ft_slot *slots)
 {
-    const int64_t lines = m->s.layers + 1, first = ft_layers_of(m->o.config->L, m->o.pipeline, 1, m->o.stage, 0).first;
+    const int64_t lines = m->s.chunks * m->s.layers + 1, each = m->s.layers;
     m->row = ft_arena_array(m->arena, (size_t)(lines * FT_N_SLOTS + 1), sizeof *m->row);
     for (int64_t i = 0; i < lines * FT_N_SLOTS + 1; i++) m->row[i] = -1; /* the last one: slot FT_N_SLOTS of the last line */
     for (size_t i = 0; i < m->n_params; i++) {
-        const int64_t line = m->params[i].layer < 0 ? m->s.layers : m->params[i].layer - first;
+        const int64_t l = m->params[i].layer, line = l < 0 ? lines - 1 : l / each / m->o.pipeline * each + l % each;
         m->row[line * FT_N_SLOTS + (int)slots[i]] = (int)i;
     }
 }
@@ -80,8 +80,8 @@ enum ft_code ft_model_create(const struct ft_model_options *o, struct ft_model *
     m->kc = o->device->kctx;
     m->arena = ft_arena_create();
     const enum ft_slot *slots;
-    m->params = ft_model_config_rows(o->config, o->tensor, o->tensor_rank, o->pipeline, o->stage, 1, m->arena, &m->n_params,
-                                     &slots);
+    m->params = ft_model_config_chunk_rows(o->config, o->tensor, o->tensor_rank, o->pipeline, m->s.chunks, o->stage, 1, m->arena,
+                                           &m->n_params, &slots);
     index_rows(m, slots);
     m->offsets = ft_arena_array(m->arena, m->n_params, sizeof *m->offsets);
     m->host = ft_xcalloc((size_t)(8 * (m->s.T + 2)), sizeof *m->host);
@@ -164,10 +164,10 @@ static struct ft_run begin(struct ft_model *m, const struct ft_batch *b, bool tr
     return r;
 }
 
-static bool is_first(const struct ft_model *m) { return m->o.stage == 0; }
-static bool is_last(const struct ft_model *m) { return m->o.stage == m->o.pipeline - 1; }
+static bool is_first(const struct ft_model *m) { return m->o.stage == 0 && m->chunk == 0; }
+static bool is_last(const struct ft_model *m) { return m->o.stage == m->o.pipeline - 1 && m->chunk == m->s.chunks - 1; }
 
-/* Embedding and all layers of this stage; the last layer's output in FT_BUF_OUT. */
+/* Embedding and all layers of this chunk; the last layer's output in FT_BUF_OUT. */
 static enum ft_code layers_fwd(struct ft_run *r, struct ft_err *err)
 {
     const struct ft_model *m = r->m;
@@ -208,19 +208,29 @@ void *ft_model_stage_input(const struct ft_model *m, int slot)
 }
 const void *ft_model_stage_output(const struct ft_model *m) { return ft_nn_buffer(m, FT_BUF_OUT); }
 void *ft_model_stage_gradient(const struct ft_model *m) { return ft_nn_buffer(m, FT_BUF_DX); }
+void *ft_model_stage_gradient_next(const struct ft_model *m) { return ft_nn_buffer(m, FT_BUF_NEXT); }
 
-static void use_slot(struct ft_model *m, int slot)
+void ft_model_stage_turn(struct ft_model *m)
+{
+    const int64_t dx = m->at.buffer[FT_BUF_DX];
+    m->at.buffer[FT_BUF_DX] = m->at.buffer[FT_BUF_NEXT];
+    m->at.buffer[FT_BUF_NEXT] = dx;
+}
+
+static void use(struct ft_model *m, int chunk, int slot)
 {
     if (slot < 0 || slot >= m->s.live) FT_BUG("slot %d of %d", slot, m->s.live);
+    if (chunk < 0 || chunk >= m->s.chunks) FT_BUG("chunk %d of %d", chunk, m->s.chunks);
+    m->chunk = chunk;
     m->slot = slot;
 }
 
-enum ft_code ft_model_stage_forward(struct ft_model *m, const struct ft_batch *b, int slot, double scale, double *ce_sum,
+enum ft_code ft_model_stage_forward(struct ft_model *m, const struct ft_batch *b, int chunk, int slot, double scale, double *ce_sum,
                                     struct ft_err *err)
 {
     enum ft_code code = check_batch(m, b, err);
     if (code) return code;
-    use_slot(m, slot);
+    use(m, chunk, slot);
     struct ft_run r = begin(m, b, true);
     double ce = 0;
     if (r.n_trained) {
@@ -231,9 +241,9 @@ enum ft_code ft_model_stage_forward(struct ft_model *m, const struct ft_batch *b
     return code;
 }
 
-enum ft_code ft_model_stage_backward(struct ft_model *m, const struct ft_batch *b, int slot, struct ft_err *err)
+enum ft_code ft_model_stage_backward(struct ft_model *m, const struct ft_batch *b, int chunk, int slot, struct ft_err *err)
 {
-    use_slot(m, slot);
+    use(m, chunk, slot);
     struct ft_run r = begin(m, b, true);
     enum ft_code code = FT_OK;
     if (!r.n_trained) return code;
@@ -242,12 +252,12 @@ enum ft_code ft_model_stage_backward(struct ft_model *m, const struct ft_batch *
     return code;
 }
 
-enum ft_code ft_model_stage_evaluate(struct ft_model *m, const struct ft_batch *b, double *ce_sum, float *token_loss,
+enum ft_code ft_model_stage_evaluate(struct ft_model *m, const struct ft_batch *b, int chunk, double *ce_sum, float *token_loss,
                                      struct ft_err *err)
 {
     enum ft_code code = check_batch(m, b, err);
     if (code) return code;
-    use_slot(m, 0);
+    use(m, chunk, 0);
     struct ft_run r = begin(m, b, false);
     if (token_loss) memset(token_loss, 0, (size_t)b->T * sizeof *token_loss);
     double ce = 0;
@@ -269,8 +279,8 @@ enum ft_code ft_model_forward_backward(struct ft_model *m, const struct ft_batch
 {
     want_whole(m);
     double ce = 0;
-    enum ft_code code = ft_model_stage_forward(m, b, 0, scale, &ce, err);
-    if (!code) code = ft_model_stage_backward(m, b, 0, err);
+    enum ft_code code = ft_model_stage_forward(m, b, 0, 0, scale, &ce, err);
+    if (!code) code = ft_model_stage_backward(m, b, 0, 0, err);
     if (!code) *ce_sum = ce;
     return code;
 }
@@ -278,7 +288,7 @@ enum ft_code ft_model_forward_backward(struct ft_model *m, const struct ft_batch
 enum ft_code ft_model_evaluate(struct ft_model *m, const struct ft_batch *b, double *ce_sum, float *token_loss, struct ft_err *err)
 {
     want_whole(m);
-    return ft_model_stage_evaluate(m, b, ce_sum, token_loss, err);
+    return ft_model_stage_evaluate(m, b, 0, ce_sum, token_loss, err);
 }
 
 enum ft_code ft_model_logits(struct ft_model *m, const struct ft_batch *b, float *logits, struct ft_err *err)

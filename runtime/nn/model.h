@@ -37,7 +37,8 @@ struct ft_model_options {
     struct ft_device *device;             /* runtime/device/device.h: op table, threads or stream, memory; must outlive the model */
     struct ft_comm *comm;                 /* tensor and pipeline groups; NULL: one rank */
     int tensor, tensor_rank, pipeline, stage;
-    int64_t micro_batches;      /* of an update: a stage keeps min(pipeline - stage, micro_batches) of them at once; 0: one */
+    int chunks;                 /* of layers on each stage (interleaved: chunk c is virtual stage c*pipeline + stage); 0: one */
+    int64_t micro_batches;      /* of an update: how many of them a stage keeps at once (runtime maths, section 7); 0: one */
     enum ft_dtype compute;      /* FT_F32 or FT_BF16 */
     int recompute;              /* 0 off, 1 selective, 2 full */
     int64_t max_tokens;         /* micro_batch * seq_len */
@@ -62,7 +63,7 @@ enum ft_code ft_model_forward_backward(struct ft_model *m, const struct ft_batch
 enum ft_code ft_model_evaluate(struct ft_model *m, const struct ft_batch *b, double *ce_sum, float *token_loss,
                                struct ft_err *err) FT_MUST_CHECK;
 /* ---- one stage of a pipeline (runtime maths, section 7); with pipeline = 1 the whole model ----
- * A micro-batch lives in a slot from its forward to its backward. Messages between stages are (T,h) in the compute type, of as many
+ * A micro-batch lives in a slot from its forward to its backward, once for each chunk that it is in. Messages between stages are (T,h) in the compute type, of as many
  * bytes as both ends find in the batch: shapes are never sent. Pointers belong to the model. */
 int ft_model_live(const struct ft_model *m); /* number of slots */
 /* 0 for a batch without targets: nothing is computed for it on any stage. */
@@ -71,13 +72,17 @@ void *ft_model_stage_input(const struct ft_model *m, int slot); /* what the stag
 const void *ft_model_stage_output(const struct ft_model *m);    /* after a forward, until the next: what the stage behind needs */
 /* Gradient of the output before a backward (the last stage's forward leaves it here itself), of the input behind it. */
 void *ft_model_stage_gradient(const struct ft_model *m);
-/* ce_sum: as above on the last stage, 0 on the others. scale: of the gradients. */
-enum ft_code ft_model_stage_forward(struct ft_model *m, const struct ft_batch *b, int slot, double scale, double *ce_sum,
+/* With chunks > 1 the gradient of the next backward may come here while the other one is sent; the turn changes their places. */
+void *ft_model_stage_gradient_next(const struct ft_model *m);
+void ft_model_stage_turn(struct ft_model *m);
+/* ce_sum: as above on the last chunk of the last stage, 0 elsewhere. scale: of the gradients. */
+enum ft_code ft_model_stage_forward(struct ft_model *m, const struct ft_batch *b, int chunk, int slot, double scale, double *ce_sum,
                                     struct ft_err *err) FT_MUST_CHECK;
-/* The last stage's comes right behind its forward of the same batch. */
-enum ft_code ft_model_stage_backward(struct ft_model *m, const struct ft_batch *b, int slot, struct ft_err *err) FT_MUST_CHECK;
+/* The one of the last chunk of the last stage comes right behind its forward of the same batch. */
+enum ft_code ft_model_stage_backward(struct ft_model *m, const struct ft_batch *b, int chunk, int slot,
+                                     struct ft_err *err) FT_MUST_CHECK;
 /* Forward in slot 0 without dropout and gradients; token_loss as above, on the last stage. */
-enum ft_code ft_model_stage_evaluate(struct ft_model *m, const struct ft_batch *b, double *ce_sum, float *token_loss,
+enum ft_code ft_model_stage_evaluate(struct ft_model *m, const struct ft_batch *b, int chunk, double *ce_sum, float *token_loss,
                                      struct ft_err *err) FT_MUST_CHECK;
 
 /* All logits (T, V) fp32, for tests and small models. */

@@ -82,9 +82,11 @@ static void write_plan(struct ft_jw *w, const struct ft_job_config *job, const s
         ft_jw_object(w);
         ft_jw_key(w, "layers");
         ft_jw_array(w);
-        const struct ft_range layers = ft_layers_of(s->config.L, p, 1, i, 0);
-        ft_jw_int(w, layers.first);
-        ft_jw_int(w, layers.end);
+        for (int chunk = 0; chunk < s->options.chunks; chunk++) {
+            const struct ft_range layers = ft_layers_of(s->config.L, p, s->options.chunks, i, chunk);
+            ft_jw_int(w, layers.first);
+            ft_jw_int(w, layers.end);
+        }
         ft_jw_end(w);
         ft_jw_end(w);
     }
@@ -158,10 +160,11 @@ static void print_plan(struct ft_buf *b, const struct ft_setup *s)
     ft_buf_addf(b, "batch   global batch %lld = micro %lld × accumulation %lld × dp %lld\n", (long long)s->layout.deal.global_batch,
                 (long long)s->layout.deal.micro, (long long)s->layout.accumulation, (long long)s->layout.deal.data);
     if (p > 1) {
-        const double bubble = ft_pipeline_bubble(p, s->layout.accumulation);
-        ft_buf_addf(
-            b, "stages  %lld layers each, 1F1B over %lld micro-batches: idle %.3g of the working time (%.1f %% of an update)\n",
-            (long long)(c->L / p), (long long)s->layout.accumulation, bubble, 100 * bubble / (1 + bubble));
+        const double bubble = ft_pipeline_bubble(p, s->options.chunks, s->layout.accumulation);
+        ft_buf_addf(b, "stages  %lld layers each", (long long)(c->L / p));
+        if (s->options.chunks > 1) ft_buf_addf(b, " in %d chunks", s->options.chunks);
+        ft_buf_addf(b, ", 1F1B over %lld micro-batches: idle %.3g of the working time (%.1f %% of an update)\n",
+                    (long long)s->layout.accumulation, bubble, 100 * bubble / (1 + bubble));
     }
     for (int i = 0; i < p; i++) print_memory(b, s, i);
     print_decay(b, s);

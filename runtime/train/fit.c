@@ -31,7 +31,8 @@ struct ft_need ft_setup_need(const struct ft_setup *s, const struct ft_settings 
     size_t n;
     struct ft_need need = {0};
     struct ft_arena *arena = ft_arena_create();
-    const struct ft_param *rows = ft_model_config_rows(&s->config, o.tensor, tensor_rank, o.pipeline, stage, 1, arena, &n, NULL);
+    const struct ft_param *rows = ft_model_config_chunk_rows(&s->config, o.tensor, tensor_rank, o.pipeline, o.chunks, stage, 1,
+                                                             arena, &n, NULL);
     const struct ft_buckets b = ft_memory_buckets(rows, n, x->data, 0, arena);
     for (size_t i = 0; i < n; i++) need.parameters += held(&rows[i]);
     need.memory = ft_memory_plan(&b, &o);

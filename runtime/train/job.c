@@ -99,11 +99,6 @@ static void check_pairs(const struct ft_job_config *j, struct ft_faults *faults)
 /* Layouts and engines that are specified and not in this build. */
 static void check_built(const struct ft_job_config *j, struct ft_faults *faults)
 {
-    if (j->parallel.virtual_pipeline > 1) {
-        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "virtual_pipeline", "virtual_pipeline = %lld is not built yet",
-                     (long long)j->parallel.virtual_pipeline);
-        ft_fault_fix(faults, "set virtual_pipeline = 1");
-    }
     struct ft_err why;
     if (ft_coll_built(ft_train_collectives[j->train.collectives], &why)) {
         ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_TRAIN, "collectives", "%s", why.text);

@@ -83,7 +83,7 @@ enum ft_code ft_trainer_prepare(struct ft_trainer *t, struct ft_err *err)
     enum ft_code code = ft_model_create(&t->s->options, &t->model, err);
     if (!code) code = make_pools(t, err);
     if (code) return code;
-    t->pipeline = (struct ft_pipeline){t->model, t->o.comm, t->s->options.stage, t->s->options.pipeline};
+    t->pipeline = (struct ft_pipeline){t->model, t->o.comm, t->s->options.stage, t->s->options.pipeline, t->s->options.chunks};
     wire(t);
     return read_weights(t, err);
 }

@@ -4,6 +4,7 @@
 
 #include "runtime/chat/source.h"
 #include "runtime/train/watch.h"
+#include "topology/shard.h"
 
 void ft_setup_init(struct ft_setup *s, const struct ft_job_config *job, const struct ft_job_layout *layout, int rank)
 {
@@ -68,13 +69,15 @@ static void plan_memory(struct ft_setup *s)
                                            .tensor_rank = s->coord.c[FT_AXIS_TP],
                                            .pipeline = p,
                                            .stage = s->coord.c[FT_AXIS_PP],
+                                           .chunks = (int)j->parallel.virtual_pipeline,
                                            .micro_batches = s->layout.accumulation,
                                            .compute = j->model.precision == FT_PRECISION_FP32 ? FT_F32 : FT_BF16,
                                            .recompute = j->model.recompute,
                                            .max_tokens = j->train.micro_batch * s->seq_len,
                                            .seq_len = s->seq_len,
                                            .seed = (uint64_t)j->train.seed};
-    s->rows = ft_model_config_rows(&s->config, t, s->options.tensor_rank, p, s->options.stage, 1, s->arena, &s->n_rows, NULL);
+    s->rows = ft_model_config_chunk_rows(&s->config, t, s->options.tensor_rank, p, s->options.chunks, s->options.stage, 1, s->arena,
+                                         &s->n_rows, NULL);
     s->buckets = ft_memory_buckets(s->rows, s->n_rows, s->layout.mesh.size[FT_AXIS_DP], s->coord.c[FT_AXIS_DP], s->arena);
     s->memory = ft_memory_plan(&s->buckets, &s->options);
 }
@@ -102,6 +105,9 @@ void ft_setup_model(struct ft_setup *s, struct ft_faults *faults)
     if (ft_model_config_layout(&s->config, 1, s->layout.mesh.size[FT_AXIS_PP], &why))
         add_lines(s, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "pipeline", ft_buf_str(&why));
     ft_buf_fini(&why);
+    const int64_t chunks = s->job->parallel.virtual_pipeline;
+    if (chunks > 1 && ft_layers_check(s->config.L, s->layout.mesh.size[FT_AXIS_PP], (int)chunks, &err))
+        add_error(s, faults, FT_JOB_PARALLEL, "virtual_pipeline", &err);
     if (faults->n_errors > before) return;
     s->n_parameters = ft_model_config_params(&s->config);
     s->n_mm = count_mm(s);

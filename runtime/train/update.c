@@ -164,6 +164,8 @@ static enum ft_code reduce_scalars(struct ft_trainer *t, double ce, struct ft_up
     double sums[4] = {ft_trainer_counts(t) ? ce : 0, ft_optimizer_norm_sq(&t->optim), asked_to_end(t),
                       ft_saving_wanted(t, t->k + 1)};
     double most[1] = {(double)(ft_memory_peak() - t->memory_before)};
+    ft_log(FT_LOG_DEBUG, "memory", "update %lld: stage %d has taken %.0f bytes, %lld planned", (long long)t->k + 1,
+           t->s->options.stage, most[0], (long long)ft_memory_total(&t->s->memory));
     enum ft_code code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, sums, 4, FT_F64, FT_SUM, err);
     if (!code) code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, most, 1, FT_F64, FT_MAX, err);
     if (code) return code;

@@ -106,9 +106,12 @@ expect 2 'min_lr = 1 is larger than lr' -- "$f" check "$job" --set train.min_lr=
 expect 2 'warmup' 'neither a number of updates (100) nor a share' -- "$f" check "$job" --set train.warmup=3x
 expect 0 'global batch 4 = micro 1' -- "$f" check "$job" --set parallel.tensor=2 --world 2
 expect 2 'sequence = yes is not built yet' 'set sequence = no' -- "$f" check "$job" --set parallel.sequence=yes
-expect 2 'virtual_pipeline = 2 is not built yet' -- "$f" check "$job" --set parallel.virtual_pipeline=2
 expect 0 'stages  2 layers each, 1F1B over 4 micro-batches: idle 0.25 of the working time (20.0 % of an update)' -- \
     "$f" plan "$job" --set parallel.pipeline=2 --world 2
+expect 0 'stages  2 layers each in 2 chunks, 1F1B over 4 micro-batches: idle 0.125 of the working time (11.1 % of an update)' -- \
+    "$f" plan "$job" --set parallel.pipeline=2 --set parallel.virtual_pipeline=2 --world 2
+expect 0 '"stages":[{"layers":[0,1,2,3]},{"layers":[1,2,3,4]}]' -- \
+    "$f" plan --json "$job" --set parallel.pipeline=2 --set parallel.virtual_pipeline=2 --world 2
 expect 2 'method = lora is not built yet' 'set method = full' -- "$f" check "$job" --set train.method=lora
 expect 2 'precision = fp8 is not built yet' 'set precision = bf16' -- "$f" check "$job" --set model.precision=fp8
 expect 2 'device = cuda is not built yet' -- "$f" check "$job" --set train.device=cuda

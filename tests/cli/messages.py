@@ -71,6 +71,10 @@ check("diverged", run(p), 3, ["is not finite at update", "micro-batch", "likely:
 for log in sorted(f"{r}/{f}" for r, _, fs in os.walk(f"{tmp}/runs") if "/diverged-" in r for f in fs if f in ("0000.log", "0001.log")):
     if "is not finite at update" not in open(log).read(): failed.append(f"diverged: {log} does not say why")
 
+# the same over two stages of two chunks each: the tensor is the first of the whole model, whichever rank says it
+p = job("diverged-stages", train__lr="1e30", train__clip="0", train__steps="20", train__warmup="1", parallel__data="1", parallel__pipeline="2", parallel__virtual_pipeline="2")
+check("diverged-stages", run(p), 3, ["is not finite at update", "first in the gradient of model.embed_tokens.weight, data rank 0, micro-batch 1"])
+
 # a rank of fttrain killed from outside while it trains: named, with its host and signal; status 137
 p = job("killed", train__steps="100000")
 pr = subprocess.Popen([f"{bin_}/ftlaunch", "run", p], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -206,11 +206,12 @@ def same_bits(name, a, b):
 
 
 @functools.lru_cache(maxsize=None)
-def not_allowed(family, layout):
+def not_allowed(family, layout, chunks="1"):
     """Why this build refuses the layout for this model; None: it takes it."""
     t, p, d = layout
     argv = [BIN + "/fttrain", "plan", "--json", "--world", str(t * p * d), "--set", "model.path=" + golden(family), "--set", "train.global_batch=4",
-            "--set", "data.train=x", "--set", "export.what=none", "--set", "parallel.tensor=%d" % t, "--set", "parallel.pipeline=%d" % p]
+            "--set", "data.train=x", "--set", "export.what=none", "--set", "parallel.tensor=%d" % t, "--set", "parallel.pipeline=%d" % p,
+            "--set", "parallel.virtual_pipeline=" + chunks]
     r = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     answer = json.loads(r.stdout)
     return None if answer["legal"] else answer["why"]
@@ -226,7 +227,7 @@ def against_one(family, layout, keys=(), tol=TOL, weights=True, engine="tcp", **
                         "".join(" %s=%s" % kv for kv in data.items()))
     if only and only not in name:
         return
-    why = not_allowed(family, layout)
+    why = not_allowed(family, layout, dict(keys).get("parallel.virtual_pipeline", "1"))
     if why:
         skipped.append("%s %s: %s" % (family, "x".join(map(str, layout)), why))
         return
@@ -271,17 +272,20 @@ def dozen(engine):
     against_one("gpt2", (2, 2, 1), sets(train__micro_batch="2"), engine=engine)
     against_one("qwen3", (2, 2, 2), engine=engine)
     against_one("llama31", (1, 4, 1), sets(model__recompute="full"), engine=engine)
+    against_one("gpt2", (2, 2, 1), sets(parallel__virtual_pipeline="2", model__recompute="selective"), engine=engine, dropout=0.1) # chunks, masks by logical layer
+    against_one("qwen3", (1, 2, 2), sets(parallel__virtual_pipeline="2", model__recompute="full"), engine=engine) # chunks, m = p
 
 
 def bits(engine):
     """Same layout, same micro-batch: the same bits, a second time, with anything recomputed, with evaluations between, stopped and
     resumed. RT-15: replicas stay what they are on all these paths."""
-    cases = (("qwen3", (4, 1, 1)), ("gpt2", (2, 2, 1)), ("llama31", (2, 1, 2)), ("smollm2", (1, 2, 2)), ("qwen3", (2, 2, 2)))
-    for family, layout in cases if "--full" in sys.argv else cases[:2]:
-        name = "%s %s" % (family, "x".join(map(str, layout)))
+    cases = (("qwen3", (4, 1, 1), "1"), ("gpt2", (2, 2, 1), "1"), ("llama31", (1, 2, 1), "2"), ("llama31", (2, 1, 2), "1"), ("smollm2", (1, 2, 2), "1"),
+             ("qwen3", (2, 2, 2), "1"), ("smollm2", (2, 2, 1), "2"))
+    for family, layout, chunks in cases if "--full" in sys.argv else cases[:3]:
+        name = "%s %s%s" % (family, "x".join(map(str, layout)), " in chunks" if chunks != "1" else "")
         if (only and only not in name) or not_allowed(family, layout):
             continue
-        common = dict(train__micro_batch="2", checkpoint__every=str(UPDATES // 2), checkpoint__keep="0")
+        common = dict(train__micro_batch="2", checkpoint__every=str(UPDATES // 2), checkpoint__keep="0", parallel__virtual_pipeline=chunks)
         first = train(family, layout, sets(**common), 0.1, engine=engine)
         same_bits(name + " a second time", train(family, layout, sets(**common), 0.1, engine=engine, again=1), first)
         for mode in ("selective", "full"):
@@ -292,7 +296,7 @@ def bits(engine):
         evaluated = train(family, layout, evals, 0.1, engine=engine)
         expect(name + ": evaluations", len(evaluated.evals) == UPDATES + 1, evaluated.evals)
         same_bits(name + " evaluated", evaluated, first)
-        one = train(family, (1, 1, 1), evals, 0.1)
+        one = train(family, (1, 1, 1), tuple(kv for kv in evals if kv[0] != "parallel.virtual_pipeline"), 0.1)
         worst = max([off(a, b) for a, b in zip(one.evals, evaluated.evals)], default=1)
         expect(name + ": evaluations as on one rank", worst <= TOL, (one.evals, evaluated.evals))
         if expect(name + ": two checkpoints", len(first.saved) == 2, first.saved):
@@ -304,26 +308,29 @@ def bits(engine):
 def moved(engine):
     """RT-03, RT-18: a run that is saved at one layout goes on at another, and another, as if nothing had happened; what a layout loads
     it exports to the bit (a run at its last update has nothing to train and exports)."""
-    for family, precision, chain in (("gpt2", "fp32", ((4, 1, 2), (1, 2, 2), (2, 1, 1))), ("qwen3", "bf16", ((2, 1, 2), (4, 1, 1), (1, 1, 1))),
-                                     ("llama31", "fp32", ((1, 4, 1), (2, 2, 1), (2, 1, 2)))):
+    for family, precision, chain in (("gpt2", "fp32", ((4, 1, 2), (1, 2, 2, 2), (2, 1, 1))), ("qwen3", "bf16", ((2, 1, 2), (4, 1, 1), (1, 1, 1))),
+                                     ("llama31", "fp32", ((1, 4, 1), (2, 2, 1), (2, 1, 2)))): # a fourth number: chunks
         name = "%s %s moved %s" % (family, precision, " > ".join("x".join(map(str, layout)) for layout in chain))
         if only and only not in name:
             continue
-        why = [not_allowed(family, layout) for layout in chain if not_allowed(family, layout)]
+        def part(layout, **more):
+            chunks = str((layout + (1,))[3])
+            return train(family, layout[:3], sets(model__precision=precision, checkpoint__every="4", checkpoint__keep="0", export__dtype="fp32",
+                                                  parallel__virtual_pipeline=chunks), engine=engine, **more)
+        why = [w for w in [not_allowed(family, layout[:3], str((layout + (1,))[3])) for layout in chain] if w]
         if why:
             skipped.append("%s: %s" % (name, why[0]))
             continue
-        keys = sets(model__precision=precision, checkpoint__every="4", checkpoint__keep="0", export__dtype="fp32")
-        first = train(family, chain[0], keys, engine=engine)
-        second = train(family, chain[1], keys, engine=engine, resume=first.saved[0] if first.saved else "none")
-        third = train(family, chain[2], keys, engine=engine, resume=second.saved[0] if second.saved else "none")
+        first = part(chain[0])
+        second = part(chain[1], resume=first.saved[0] if first.saved else "none")
+        third = part(chain[2], resume=second.saved[0] if second.saved else "none")
         if not expect(name + ": ran", not (first.why or second.why or third.why), first.why or second.why or third.why):
             continue
         expect(name + ": updates", [len(r.losses) for r in (first, second, third)] == [UPDATES, UPDATES - 4, UPDATES - 8])
         third.losses, third.norms = first.losses[:4] + second.losses[:4] + third.losses, first.norms[:4] + second.norms[:4] + third.norms
-        same(name, third, train(family, (1, 1, 1), keys), TOL if precision == "fp32" else 1e-2, precision == "fp32")
+        same(name, third, part((1, 1, 1)), TOL if precision == "fp32" else 1e-2, precision == "fp32")
         for layout in chain[1:]:
-            loaded = train(family, layout, keys, engine=engine, resume=first.saved[-1])
+            loaded = part(layout, resume=first.saved[-1])
             if expect("%s: loads at %s" % (name, layout), not loaded.why, loaded.why):
                 expect("%s: exports at %s what was saved" % (name, layout), not loaded.losses and loaded.weights == first.weights == first.again)
 
@@ -351,6 +358,9 @@ def full(engine):
             for micro in [m for m in (1, 2, 4) if m * layout[2] <= 4]:
                 mode = ("off", "selective", "full")[(i + micro) % 3]
                 against_one(family, layout, sets(train__micro_batch=str(micro), model__recompute=mode), engine=engine)
+            if layout[1] > 1:
+                mode = ("off", "selective", "full")[i % 3]
+                against_one(family, layout, sets(parallel__virtual_pipeline="2", model__recompute=mode), engine=engine, dropout=0.1)
             against_one(family, layout, sets(model__recompute="full"), engine=engine, dropout=0.1)
             against_one(family, layout, sets(model__precision="bf16"), tol=1e-2, weights=False, engine=engine)
             if family in ("llama", "gpt2"):

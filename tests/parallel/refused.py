@@ -51,6 +51,8 @@ CASES = (
     ("chunks without stages",    LLAMA, 1, ["parallel.virtual_pipeline=2"],                         ["virtual_pipeline = 2 needs pipeline > 1"]),
     ("chunks and micro-batches", LLAMA, 4, ["parallel.pipeline=4", "parallel.virtual_pipeline=2", "train.global_batch=6"],
                                  ["virtual_pipeline = 2: m = 6 micro-batches", "not a multiple of p = 4 stages; nearest m 4, 8"]),
+    ("layers of chunks",         LLAMA, 2, ["parallel.pipeline=2", "parallel.virtual_pipeline=4"],
+                                 ["4 layers over 2 stages of 4 chunks; works with 2 stages: 1,2"]),
     ("batch",                    LLAMA, 4, ["train.global_batch=10", "train.micro_batch=2"],        ["10 is not a multiple of 2·4 = 8; nearest 8, 16"]),
     ("rope type",                dict(LLAMA, rope_scaling={"rope_type": "dynamic", "factor": 2.0}), 1, [], ["dynamic"]),
     ("a key that changes maths", dict(LLAMA, attn_logit_softcapping=30.0), 1, [],                   ["attn_logit_softcapping"]),

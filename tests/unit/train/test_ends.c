@@ -138,6 +138,24 @@ static void r1_a_killed_rank_is_named_by_the_others(void **state)
     }
 }
 
+static void sigterm_of_any_stage_ends_all_with_143(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage < 4; stage++) {
+        struct plan p;
+        open_plan(&p, stage, SIGTERM);
+        p.sets[p.n_sets++] = "parallel.pipeline=4";
+        struct ranks r = {.n = 4, .run = one_rank, .arg = &p, .limit_s = 100};
+        ranks_run(&r);
+        for (int i = 0; i < 4; i++) {
+            assert_false(r.late[i]);
+            assert_int_equal(r.status[i], 143 << 8);
+        }
+        not_exported(&p);
+        remove_tree(p.dir);
+    }
+}
+
 static void a_stopped_rank_is_missed_within_the_deadline(void **state)
 {
     (void)state;
@@ -196,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sigterm_of_any_rank_ends_all_with_143),
         cmocka_unit_test(r1_a_killed_rank_is_named_by_the_others),
+        cmocka_unit_test(sigterm_of_any_stage_ends_all_with_143),
         cmocka_unit_test(a_stopped_rank_is_missed_within_the_deadline),
         cmocka_unit_test(ranks_with_different_jobs_are_refused),
         cmocka_unit_test(one_refused_rank_ends_all_before_the_first_update),

@@ -67,9 +67,16 @@ void *ft_model_stage_gradient(const struct ft_model *m)
     (void)m;
     return NULL;
 }
-enum ft_code ft_model_stage_forward(struct ft_model *m, const struct ft_batch *b, int slot, double scale, double *sum,
+void *ft_model_stage_gradient_next(const struct ft_model *m)
+{
+    (void)m;
+    return NULL;
+}
+void ft_model_stage_turn(struct ft_model *m) { (void)m; }
+enum ft_code ft_model_stage_forward(struct ft_model *m, const struct ft_batch *b, int chunk, int slot, double scale, double *sum,
                                     struct ft_err *err)
 {
+    (void)chunk;
     (void)slot;
     (void)err;
     *sum = 0;
@@ -85,19 +92,21 @@ enum ft_code ft_model_stage_forward(struct ft_model *m, const struct ft_batch *b
     }
     return FT_OK;
 }
-enum ft_code ft_model_stage_backward(struct ft_model *m, const struct ft_batch *b, int slot, struct ft_err *err)
+enum ft_code ft_model_stage_backward(struct ft_model *m, const struct ft_batch *b, int chunk, int slot, struct ft_err *err)
 {
     (void)m;
     (void)b;
+    (void)chunk;
     (void)slot;
     (void)err;
     return FT_OK;
 }
-enum ft_code ft_model_stage_evaluate(struct ft_model *m, const struct ft_batch *b, double *sum, float *token_loss,
+enum ft_code ft_model_stage_evaluate(struct ft_model *m, const struct ft_batch *b, int chunk, double *sum, float *token_loss,
                                      struct ft_err *err)
 {
     (void)m;
     (void)b;
+    (void)chunk;
     (void)token_loss;
     (void)err;
     *sum = 0;

@@ -12,19 +12,25 @@
 
 /* ---- the schedule ---- */
 
-static size_t n_checked, n_interleaved, n_failed;
+static size_t n_checked, n_failed;
 
 static int64_t in(const struct ft_json *v, const char *key) { return ft_json_int(ft_json_get(ft_json_get(v, "in"), key), 0); }
 static const struct ft_json *out(const struct ft_json *v, const char *key) { return ft_json_get(ft_json_get(v, "out"), key); }
 
-/* Actions of a stage as the reference writes them: 1 the next forward, -1 the next backward, of the micro-batches in turn. */
-static bool same_order(const struct ft_pipeline_schedule *s, const struct ft_json *order)
+/* Actions of a stage as the reference writes them: c + 1 the next forward of chunk c, -c - 1 its next backward; the k-th of a kind is
+ * of the table's k-th micro-batch (of its chunk, of the opposite one in a backward). */
+static bool same_order(const struct ft_pipeline_schedule *s, const struct ft_json *order, const struct ft_json *table, int chunks)
 {
-    int64_t next[2] = {0, 0};
-    bool ok = ft_json_count(order) == s->n;
+    size_t next[2] = {0, 0};
+    bool ok = ft_json_count(order) == s->n && ft_json_count(table) * 2 == s->n;
     for (size_t i = 0; ok && i < s->n; i++) {
-        const enum ft_pass pass = ft_json_int(ft_json_at(order, i), 0) > 0 ? FT_PASS_FORWARD : FT_PASS_BACKWARD;
-        ok = s->actions[i].pass == pass && s->actions[i].micro == next[pass]++;
+        const int64_t wanted = ft_json_int(ft_json_at(order, i), 0);
+        const enum ft_pass pass = wanted > 0 ? FT_PASS_FORWARD : FT_PASS_BACKWARD;
+        const struct ft_json *row = ft_json_at(table, next[pass]++);
+        const int64_t chunk = ft_json_int(ft_json_at(row, 1), -1);
+        ok = s->actions[i].pass == pass && s->actions[i].chunk + 1 == (wanted > 0 ? wanted : -wanted) &&
+             s->actions[i].chunk == (pass == FT_PASS_FORWARD ? chunk : chunks - 1 - chunk) &&
+             s->actions[i].micro == ft_json_int(ft_json_at(row, 0), -1);
     }
     return ok;
 }
@@ -43,16 +49,13 @@ static int64_t peak_of(const struct ft_pipeline_schedule *s)
 static void check_case(const struct ft_json *v, const char *name)
 {
     if (strcmp(ft_json_str(ft_json_get(v, "kind")), "schedule") != 0) return;
-    if (in(v, "vpp") > 1) {
-        n_interleaved++;
-        return;
-    }
     struct ft_arena *a = ft_arena_create();
     n_checked++;
     for (int i = 0; i < in(v, "pp"); i++) {
-        const struct ft_pipeline_schedule s = ft_pipeline_schedule((int)in(v, "pp"), i, in(v, "microbatches"), a);
+        const struct ft_pipeline_schedule s = ft_pipeline_schedule((int)in(v, "pp"), i, (int)in(v, "vpp"), in(v, "microbatches"),
+                                                                   a);
         const size_t stage = (size_t)i;
-        if (same_order(&s, ft_json_at(out(v, "order"), stage)) &&
+        if (same_order(&s, ft_json_at(out(v, "order"), stage), out(v, "table"), (int)in(v, "vpp")) &&
             s.warmup == ft_json_int(ft_json_at(out(v, "warmup"), stage), -1) &&
             s.peak == ft_json_int(ft_json_at(out(v, "peak"), stage), -1) && s.peak == peak_of(&s))
             continue;
@@ -66,9 +69,7 @@ static void golden_schedules_exactly(void **state)
 {
     (void)state;
     assert_int_equal(golden_each(FT_GOLDEN "/groups/shards.jsonl", check_case), 163);
-    print_message("%zu schedules, skipped: %zu interleaved ones (virtual_pipeline > 1 is refused)\n", n_checked, n_interleaved);
-    assert_int_equal(n_checked, 18);
-    assert_int_equal(n_interleaved, 24);
+    assert_int_equal(n_checked, 42);
     assert_int_equal(n_failed, 0);
 }
 
@@ -78,27 +79,34 @@ static void the_schedule_is_printable(void **state)
     static const int64_t peaks[4][4] = {{4, 3, 2, 1}, {3, 3, 2, 1}, {2, 2, 2, 1}, {1, 1, 1, 1}}, ms[4] = {8, 3, 2, 1};
     struct ft_arena *a = ft_arena_create();
     struct ft_buf b = {0};
-    const struct ft_pipeline_schedule s = ft_pipeline_schedule(4, 2, 3, a);
+    const struct ft_pipeline_schedule s = ft_pipeline_schedule(4, 2, 1, 3, a);
     ft_pipeline_print(&s, &b);
     assert_string_equal(b.data, "F0 F1 B0 F2 B1 B2");
     for (int k = 0; k < 4; k++)
-        for (int i = 0; i < 4; i++) assert_int_equal(ft_pipeline_schedule(4, i, ms[k], a).peak, peaks[k][i]);
-    assert_true(ft_pipeline_bubble(4, 8) == 0.375);
+        for (int i = 0; i < 4; i++) assert_int_equal(ft_pipeline_schedule(4, i, 1, ms[k], a).peak, peaks[k][i]);
+    ft_buf_clear(&b);
+    const struct ft_pipeline_schedule two = ft_pipeline_schedule(2, 1, 2, 2, a);
+    ft_pipeline_print(&two, &b);
+    assert_string_equal(b.data, "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 B0.0 B1.0");
+    for (int i = 0; i < 4; i++) assert_int_equal(ft_pipeline_schedule(4, i, 2, 8, a).peak, 11 - 2 * i);
+    assert_true(ft_pipeline_bubble(4, 1, 8) == 0.375);
+    assert_true(ft_pipeline_bubble(4, 2, 8) == 0.1875);
     ft_buf_fini(&b);
     ft_arena_destroy(a);
 }
 
 /* ---- jobs: rows of very different lengths, so every micro-batch has another T ---- */
 
-static void same_as_one_rank(int stages, int m, const char *recompute)
+static void same_as_one_rank(int stages, int chunks, int m, const char *recompute)
 {
-    char batch[64], pipeline[64], mode[64], name[128];
+    char batch[64], pipeline[64], virtual_[64], mode[64], name[128];
     struct job j;
     struct result one, x;
     (void)snprintf(batch, sizeof batch, "train.global_batch=%d", m);
     (void)snprintf(pipeline, sizeof pipeline, "parallel.pipeline=%d", stages);
+    (void)snprintf(virtual_, sizeof virtual_, "parallel.virtual_pipeline=%d", chunks);
     (void)snprintf(mode, sizeof mode, "model.recompute=%s", recompute);
-    (void)snprintf(name, sizeof name, "p = %d, m = %d, recompute %s", stages, m, recompute);
+    (void)snprintf(name, sizeof name, "p = %d, v = %d, m = %d, recompute %s", stages, chunks, m, recompute);
     open_job(&j, 1, 2 * m + 1, "epochs = 1"); /* the last update is one row and fillers */
     j.sets[j.n_sets++] = batch;
     run_good(&j, &one);
@@ -107,6 +115,7 @@ static void same_as_one_rank(int stages, int m, const char *recompute)
     open_job(&j, stages, 2 * m + 1, "epochs = 1");
     j.sets[j.n_sets++] = batch;
     j.sets[j.n_sets++] = pipeline;
+    j.sets[j.n_sets++] = virtual_;
     j.sets[j.n_sets++] = mode;
     run_good(&j, &x);
     if (!same_within_tol(&one, &x, name)) fail_msg("%s", name);
@@ -120,8 +129,9 @@ static void test_RT11_stages_equal_one_rank(void **state)
     (void)state;
     static const int four[] = {1, 2, 3, 4, 8, 9};
     static const char *const modes[] = {"off", "full", "selective"};
-    for (size_t i = 0; i < sizeof four / sizeof *four; i++) same_as_one_rank(4, four[i], modes[i % 3]);
-    for (int m = 1; m <= 4; m++) same_as_one_rank(2, m, modes[m % 3]);
+    for (size_t i = 0; i < sizeof four / sizeof *four; i++) same_as_one_rank(4, 1, four[i], modes[i % 3]);
+    for (int m = 1; m <= 4; m++) same_as_one_rank(2, 1, m, modes[m % 3]);
+    for (int m = 2; m <= 6; m += 2) same_as_one_rank(2, 2, m, modes[m / 2 % 3]);
 }
 
 int main(void)

@@ -71,7 +71,7 @@ static void packing_is_invisible(void **state)
         struct ft_selftest r;
         struct ft_err err;
         open_model(&f, names[i]);
-        if (ft_packing_selftest(&(struct ft_pipeline){f.model, NULL, 0, 1}, s, 4, 1e-5, &r, &err))
+        if (ft_packing_selftest(&(struct ft_pipeline){f.model, NULL, 0, 1, 1}, s, 4, 1e-5, &r, &err))
             fail_msg("%s: %s", names[i], err.text);
         assert_true(r.packed <= 1e-5 && r.reordered <= 1e-5);
         assert_true(r.proves);
@@ -89,7 +89,7 @@ static void a_difference_is_refused(void **state)
     struct ft_selftest r;
     struct ft_err err;
     open_model(&f, "llama");
-    assert_int_equal(ft_packing_selftest(&(struct ft_pipeline){f.model, NULL, 0, 1}, s, 2, -1, &r, &err), FT_DATA);
+    assert_int_equal(ft_packing_selftest(&(struct ft_pipeline){f.model, NULL, 0, 1, 1}, s, 2, -1, &r, &err), FT_DATA);
     assert_non_null(strstr(err.text, "packing changes the loss of a token"));
     close_model(&f);
 }
