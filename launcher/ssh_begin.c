@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "launcher/ssh_session.h"
 #include "launcher/wire.h"
 
 #define NEWLINE_EVERY (500 * FT_MS)
@@ -40,9 +41,11 @@ static bool open_channel(struct ft_ssh_trial *t, const char *command)
     struct ft_ssh_login *out = t->out;
     enum ft_ssh_rc rc;
     char text[300];
-    out->channel = ft_ssh_channel_create(out->ssh);
-    while ((rc = ft_ssh_channel_open(out->channel)) == FT_SSH_AGAIN)
-        if (!ft_ssh_login_pause(t, INT64_MAX, "the server opens no channel")) return false;
+    enum ft_ssh_fate fate = FT_FATE_UP;
+    rc = ft_ssh_session_open(out->ssh, t->limits, &out->channel, &fate);
+    if (rc == FT_SSH_AGAIN)
+        return ft_ssh_login_fail(out, fate == FT_FATE_CANCELLED ? fate : FT_FATE_NO_ANSWER, "%s",
+                                 fate == FT_FATE_CANCELLED ? "interrupted" : "the server opens no channel");
     if (rc == FT_SSH_OK)
         while ((rc = ft_ssh_channel_exec(out->channel, command)) == FT_SSH_AGAIN)
             if (!ft_ssh_login_pause(t, INT64_MAX, "the server starts no command")) return false;
@@ -196,7 +199,7 @@ static bool stage(struct ft_ssh_trial *t, const struct command *first, const cha
                                     code == FT_INTERRUPTED ? FT_FATE_CANCELLED
                                     : code == FT_TIMEOUT   ? FT_FATE_NO_ANSWER
                                                            : FT_FATE_FINAL,
-                                    "sending the agent: %s", err.text);
+                                    "%s; sending the agent: %s", *last ? last : before, err.text);
             break;
         }
         if (code != FT_OK) {

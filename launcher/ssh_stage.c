@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "launcher/ssh_session.h"
 
 /* draft-ietf-secsh-filexfer-02 */
 enum {
@@ -423,9 +424,11 @@ static bool put(struct sftp *x, const char *folder, const struct ft_ssh_file *fi
 
 static bool open_sftp(struct sftp *x)
 {
-    enum ft_ssh_rc rc;
-    while ((rc = ft_ssh_channel_open(x->channel)) == FT_SSH_AGAIN)
-        if (!pause_for(x)) return false;
+    enum ft_ssh_fate fate = FT_FATE_UP;
+    enum ft_ssh_rc rc = ft_ssh_session_open(x->ssh, x->lim, &x->channel, &fate);
+    if (rc == FT_SSH_AGAIN)
+        return fate == FT_FATE_CANCELLED ? fail(x, FT_INTERRUPTED, "interrupted")
+                                         : fail(x, FT_TIMEOUT, "the server opens no channel");
     if (rc == FT_SSH_OK)
         while ((rc = ft_ssh_channel_sftp(x->channel)) == FT_SSH_AGAIN)
             if (!pause_for(x)) return false;
@@ -448,7 +451,7 @@ static bool open_sftp(struct sftp *x)
 enum ft_code ft_ssh_stage(struct ft_ssh *s, const struct ft_ssh_limits *lim, const struct ft_ssh_file *file, int *k, bool rewrite,
                           struct ft_buf *out_path, bool *out_written, struct ft_err *err)
 {
-    struct sftp x = {.ssh = s, .lim = lim, .channel = ft_ssh_channel_create(s)};
+    struct sftp x = {.ssh = s, .lim = lim};
     struct ft_buf folder = {0}, all = {0};
     bool ok = open_sftp(&x);
     for (; ok && *k < FT_SSH_STAGE_FOLDERS; (*k)++, rewrite = false) {
