@@ -441,6 +441,8 @@ static bool open_sftp(struct sftp *x)
     uint32_t version;
     const bool ok = send_all(x, &hello) && next_packet(x, &version);
     ft_buf_fini(&hello);
+    if (!ok && x->broken == FT_NET && ft_ssh_alive(x->ssh)) /* the subsystem's program ended at once */
+        return fail(x, FT_UNSUPPORTED, "the server gives no sftp");
     if (!ok) return false;
     if (x->type != FXP_VERSION) return fail(x, FT_UNSUPPORTED, "the server gives no sftp");
     drop_packet(x);
