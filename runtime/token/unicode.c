@@ -85,6 +85,7 @@ bool ft_is_accent(uint32_t cp)
     static const struct range kept[] = {
 #include "runtime/token/unicode9_marks.inc"
     };
+    if (cp == 0x1CF2 || cp == 0x1CF3) return true; /* marks in Unicode 9, letters since 12 */
     return ft_is_mark(cp) && !in_ranges(kept, sizeof kept / sizeof *kept, cp);
 }
 

@@ -51,7 +51,7 @@ typedef float (*fill_fn)(const char *name, const struct ft_param *p, int64_t i, 
 static float noise(const char *name, const struct ft_param *p, int64_t i, int64_t j)
 {
     const int64_t e[2] = {i * p->dims[1] + j, (int64_t)strlen(name)};
-    const uint64_t x = ft_logical_hash(e, 2, 8, 0) ^ ft_logical_hash(name, strlen(name), 1, 0);
+    const uint64_t x = ft_logical_hash(e, 4, 4, 0) ^ ft_logical_hash(name, strlen(name), 1, 0);
     const float u = (float)(x >> 40) / (float)(1 << 24) - 0.5f;
     return p->n_dims == 1 && strstr(name, "weight") ? 1 + 0.2f * u : 0.6f * u;
 }

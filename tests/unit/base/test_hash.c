@@ -69,7 +69,7 @@ static void logical_hash(void **state)
     uint16_t half[6];
     for (int i = 0; i < 6; i++) half[i] = ft_f32_to_bf16(six[i]);
     assert_true(ft_logical_hash(half, 6, 2, 0) == 0x4e2e90f76fb8ebc3ull);
-    /* runs of any length, from any address and index, are the sum of their elements */
+    /* R5: runs of any length, from any address and index, are the sum of their elements */
     unsigned char bytes[4 * 40 + 3];
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)(i * 37 + 11);
     for (int width = 1; width <= 4; width *= 2)

@@ -49,6 +49,26 @@ static void test_RT05_rectangles(void **state)
     rect_is(&r[0], 3, 8, 0, 1);
 }
 
+/* Element (65537, 7) of [rows, 128256] is number 8,405,513,479: in rectangles and in their hashes (that of a value at an index has a
+ * test of its own). */
+static void test_R5_indices_beyond_32_bits(void **state)
+{
+    (void)state;
+    const int64_t columns = 128256, at = 65537 * columns + 7;
+    const struct ft_param p = matrix(200000, columns);
+    struct ft_rect r[3];
+    assert_true(at == 8405513479);
+    assert_int_equal(ft_rects(&p, at, at + 2, r), 1);
+    rect_is(&r[0], 65537, 65538, 7, 9);
+    assert_int_equal(ft_rects(&p, at, p.dims[0] * columns, r), 2);
+    rect_is(&r[0], 65537, 65538, 7, columns);
+    rect_is(&r[1], 65538, 200000, 0, columns);
+    assert_true(ft_rect_count(&r[1]) == 134462 * columns);
+    const float x[2] = {1.5f, -2};
+    const struct ft_rect two = {.at = {65537, 7}, .n = {1, 2}};
+    assert_true(ft_rect_sums(&two, columns, x, false).hash == ft_logical_hash(x, 2, 4, (uint64_t)at));
+}
+
 /* Shards: rows 4..8 of 8 with a padded vocabulary of 7; columns 3..6 of 6. */
 static void test_shards(void **state)
 {
@@ -176,8 +196,13 @@ static void test_self_crc_example(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_RT05_rectangles), cmocka_unit_test(test_shards), cmocka_unit_test(test_cuts_cover),
-        cmocka_unit_test(test_logical_hash),    cmocka_unit_test(test_keys),   cmocka_unit_test(test_self_crc_example),
+        cmocka_unit_test(test_R5_indices_beyond_32_bits),
+        cmocka_unit_test(test_RT05_rectangles),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_cuts_cover),
+        cmocka_unit_test(test_logical_hash),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_self_crc_example),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
