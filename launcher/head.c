@@ -71,8 +71,8 @@ void ft_head_set_timers(struct ft_head *h)
 static void on_beat(void *self, int64_t now)
 {
     struct ft_head *h = self;
-    ft_head_beat(h);
-    ft_timer_set(&h->loop, &h->beat, now + h->beat_ns, on_beat, h);
+    (void)now;
+    ft_timer_set(&h->loop, &h->beat, ft_head_beat(h), on_beat, h);
 }
 
 static void on_progress_time(void *self, int64_t now)

@@ -78,6 +78,7 @@ struct ft_head_node {
     uint64_t owed; /* credit that waits for the console */
     struct ft_clock_sample clock[FT_CLOCK_SAMPLES];
     int n_clock;
+    int64_t pinged_at;
     char hostname[256], boot[64], build[32];
     uint64_t netns;
     const char *fail_phase; /* not reached: where, and why (heap) */
@@ -90,6 +91,12 @@ struct ft_head_rank {
     char *evidence;       /* heap */
     char exec_error[256]; /* of EXECFAIL */
     bool core, undrained;
+    struct {
+        int status, signal;
+        double seconds; /* since its start */
+        int64_t t_node; /* head's clock */
+        bool oom, held; /* held: a failure that is written when it is known which one was first */
+    } exit;
     uint64_t in_sent; /* stdin bytes that it has not taken */
     bool in_closed;
 };
@@ -123,7 +130,7 @@ struct ft_head {
     struct ft_watch signals;
     int signal_fd;
     struct ft_timer tick, beat, mux_timer, progress_timer, console_timer;
-    int64_t start_at, beat_ns, beat_at; /* beat_at: of the last beat */
+    int64_t start_at, beat_ns, beat_at; /* beat_at: when the next one is due */
     uint64_t credit;                    /* window per node */
     unsigned char secret[32];
     char token[65];
@@ -155,7 +162,8 @@ void ft_head_reach(struct ft_head *h, int node, bool sweep);
 void ft_head_send(struct ft_head *h, int node, const struct ft_msg *m);
 void ft_head_send_all(struct ft_head *h, const struct ft_msg *m);
 void ft_head_flush(struct ft_head *h, int node);
-void ft_head_beat(struct ft_head *h);
+/* Returns when the next one is due: soon while ranks run and a node's clock is not known well. */
+int64_t ft_head_beat(struct ft_head *h);
 void ft_head_not_ready(struct ft_head *h, int node, const char *text); /* remembers and records why */
 void ft_head_credit(struct ft_head *h);                                /* gives back what the console took */
 /* Time of a node on the head's clock, and how far it may be off. */
@@ -218,7 +226,9 @@ struct ft_jw *ft_head_record(struct ft_head *h, const char *ev);
 void ft_head_recorded(struct ft_head *h);
 void ft_head_record_start(struct ft_head *h);
 void ft_head_record_replan(struct ft_head *h, const char *reason);
+/* A failure is kept until ft_head_record_failures says which rank's was the cause (-1: none's). */
 void ft_head_record_exit(struct ft_head *h, int rank, const struct ft_msg *m, int64_t t_node);
+void ft_head_record_failures(struct ft_head *h, int cause);
 void ft_head_record_stop(struct ft_head *h);
 void ft_head_record_killed(struct ft_head *h); /* head_job.c; once per attempt: the head's clock or an agent's may be the first */
 void ft_head_dump(struct ft_head *h);          /* SIGQUIT: states and stacks of all ranks, nothing ends */

@@ -271,6 +271,7 @@ void ft_head_summary(struct ft_head *h)
     bool over = h->job.state == FT_JOB_DONE;
     int status = over ? h->status : ft_job_status(&h->job);
     bool rank = v.first >= 0 && (h->job.stop == FT_STOP_FAILURE || h->job.stop == FT_STOP_RANK0);
+    ft_head_record_failures(h, rank ? ends[v.first].rank : -1);
     struct ft_buf b = {0}, first = {0};
     const char *kind = rank ? "rank" : ft_stop_reason_name(h->job.stop);
     if (status == 0) good_end(h);

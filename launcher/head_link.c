@@ -10,6 +10,9 @@
 #include "launcher/proc.h"
 
 enum { MISSED_SILENT = 2, MISSED_LOST = 4, LEASE_BEATS = 5 };
+/* A clock is known as well as its quickest answer was, and a rank may fail soon: the first answers are asked for in quick succession. */
+#define FIRST_BEATS (100 * FT_MS)
+enum { YOUNG_CLOCK = 8 };
 
 static void lose(struct ft_head *h, int node, const char *phase, const char *reason, int status);
 
@@ -56,7 +59,8 @@ void ft_head_reach(struct ft_head *h, int node, bool sweep)
 static void ping(struct ft_head *h, int node)
 {
     struct ft_msg m = ft_msg_make(FT_MSG_PING, FT_WIRE_NODE);
-    ft_msg_u(&m, 0, (uint64_t)ft_head_now());
+    h->nodes[node].pinged_at = ft_head_now();
+    ft_msg_u(&m, 0, (uint64_t)h->nodes[node].pinged_at);
     ft_head_send(h, node, &m);
 }
 
@@ -78,22 +82,25 @@ int64_t ft_head_time(const struct ft_head *h, int node, int64_t t_node, int64_t 
 }
 
 /* While the head itself stood still (SIGSTOP, a machine that was paused) nobody was silent: what they said waits to be read. */
-static int64_t own_stall(struct ft_head *h, int64_t now)
+static int64_t own_stall(const struct ft_head *h, int64_t now)
 {
-    const int64_t late = h->beat_at ? now - h->beat_at - h->beat_ns : 0;
-    h->beat_at = now;
+    const int64_t late = h->beat_at ? now - h->beat_at : 0;
     return late > h->beat_ns / 2 ? late : 0;
 }
 
-void ft_head_beat(struct ft_head *h)
+int64_t ft_head_beat(struct ft_head *h)
 {
     int64_t now = ft_head_now();
-    const int64_t stall = own_stall(h, now);
+    const int64_t stall = own_stall(h, now), soon = h->beat_ns < FIRST_BEATS ? h->beat_ns : FIRST_BEATS;
+    const bool running = h->job.state == FT_JOB_RUNNING || h->job.state == FT_JOB_STOPPING;
+    h->beat_at = now + (h->job.state < FT_JOB_RUNNING ? soon : h->beat_ns);
     for (int i = 0; i < h->n_nodes; i++) {
         struct ft_head_node *n = &h->nodes[i];
         if (!n->open || !n->greeted) continue;
+        const bool young = running && n->n_clock < YOUNG_CLOCK;
         n->heard_at += stall;
-        ping(h, i);
+        if (young) h->beat_at = now + soon;
+        if (young || now - n->pinged_at >= h->beat_ns - soon / 2) ping(h, i);
         if (n->sweeping) continue;
         int64_t age = now - n->heard_at;
         if (!n->silent && age > MISSED_SILENT * h->beat_ns) {
@@ -102,6 +109,7 @@ void ft_head_beat(struct ft_head *h)
         }
         if (age > MISSED_LOST * h->beat_ns) lose(h, i, "stream", "silent", 125);
     }
+    return h->beat_at;
 }
 
 static void heard(struct ft_head *h, struct ft_head_node *n)

@@ -105,23 +105,45 @@ void ft_head_record_replan(struct ft_head *h, const char *reason)
     ft_head_recorded(h);
 }
 
-void ft_head_record_exit(struct ft_head *h, int rank, const struct ft_msg *m, int64_t t_node)
+enum ft_exit_role { FT_EXIT_OWN, FT_EXIT_CONSEQUENCE };
+
+static void write_exit(struct ft_head *h, int rank, enum ft_exit_role role)
 {
-    unsigned marks = (unsigned)m->f[2].u;
-    char evidence[512];
-    ft_msg_copy_text(m, 5, evidence, sizeof evidence);
+    struct ft_head_rank *r = &h->ranks[rank];
     struct ft_jw *w = ft_head_record(h, "rank_exit");
     ft_jw_kint(w, "rank", rank);
     ft_jw_kstr(w, "node", h->nodes[h->rank_node[rank]].name);
-    if (m->f[1].u) ft_jw_kint(w, "signal", (int64_t)m->f[1].u);
-    else ft_jw_kint(w, "status", (int64_t)m->f[0].u);
-    ft_jw_kbool(w, "core", marks & FT_EXIT_CORE);
-    ft_jw_kbool(w, "oom", marks & FT_EXIT_OOM);
-    ft_jw_kreal(w, "seconds", (double)(ft_head_now() - h->job.ranks[rank].started_at) / 1e9);
-    ft_jw_kbool(w, "consequence", (marks & FT_EXIT_AFTER_STOP) || (h->job.state == FT_JOB_STOPPING && h->job.stop != FT_STOP_DONE));
-    ft_jw_kreal(w, "t_node", (double)t_node / 1e9);
-    if (evidence[0]) ft_jw_kstr(w, "evidence", evidence);
+    if (r->exit.signal) ft_jw_kint(w, "signal", r->exit.signal);
+    else ft_jw_kint(w, "status", r->exit.status);
+    ft_jw_kbool(w, "core", r->core);
+    ft_jw_kbool(w, "oom", r->exit.oom);
+    ft_jw_kreal(w, "seconds", r->exit.seconds);
+    ft_jw_kbool(w, "consequence", role == FT_EXIT_CONSEQUENCE);
+    ft_jw_kreal(w, "t_node", (double)r->exit.t_node / 1e9);
+    if (r->evidence && *r->evidence) ft_jw_kstr(w, "evidence", r->evidence);
     ft_head_recorded(h);
+    r->exit.held = false;
+}
+
+void ft_head_record_exit(struct ft_head *h, int rank, const struct ft_msg *m, int64_t t_node)
+{
+    const unsigned marks = (unsigned)m->f[2].u;
+    const bool running = h->job.state == FT_JOB_RUNNING || h->job.state == FT_JOB_STOPPING;
+    struct ft_head_rank *r = &h->ranks[rank];
+    r->exit.status = (int)m->f[0].u;
+    r->exit.signal = (int)m->f[1].u;
+    r->exit.oom = marks & FT_EXIT_OOM;
+    r->exit.seconds = (double)(ft_head_now() - h->job.ranks[rank].started_at) / 1e9;
+    r->exit.t_node = t_node;
+    const bool failure = (r->exit.status || r->exit.signal) && !(marks & FT_EXIT_AFTER_STOP);
+    if (failure && running) r->exit.held = true;
+    else write_exit(h, rank, marks & FT_EXIT_AFTER_STOP ? FT_EXIT_CONSEQUENCE : FT_EXIT_OWN);
+}
+
+void ft_head_record_failures(struct ft_head *h, int cause)
+{
+    for (int r = 0; r < h->job.c.n_ranks; r++)
+        if (h->ranks[r].exit.held) write_exit(h, r, r == cause ? FT_EXIT_OWN : FT_EXIT_CONSEQUENCE);
 }
 
 void ft_head_record_stop(struct ft_head *h)

@@ -38,7 +38,7 @@ bool ft_agent_make_folder(struct ft_agent *a, struct ft_buf *why)
     const size_t n = a->job.job_file.n ? a->job.job_file.n - 1 : 0; /* without the NUL that ends lists */
     if (ft_mkdirs(path, 0700, &err) ||
         (lstat(path, &st) == 0 && (!S_ISDIR(st.st_mode) || st.st_uid != geteuid()) &&
-         ft_fail(&err, FT_IO, "it is no folder of this user")) ||
+         ft_fail(&err, FT_IO, "it is no folder of this user; set [launch] run_dir to one that every node's user can make")) ||
         ft_write_file(name.data, a->job.job_file.data ? a->job.job_file.data : "", n, 0600, &err))
         ft_buf_addf(why, "run folder '%s': %s", path, err.text);
     else if (a->job.first_rank == 0)
