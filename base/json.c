@@ -30,6 +30,21 @@ static void fill_where(const json_error_t *e, struct ft_json_where *w)
     snprintf(w->text, sizeof w->text, "%s", e->text);
 }
 
+/* jansson loses a NUL byte behind a number or a word and reads on; no JSON has one. */
+static bool has_nul(const char *text, size_t n, struct ft_json_where *w)
+{
+    const char *nul = n ? memchr(text, 0, n) : NULL;
+    if (!nul) return false;
+    *w = (struct ft_json_where){.line = 1, .column = 1, .offset = (size_t)(nul - text), .bad_escape = true};
+    for (const char *p = text; p < nul; p++) {
+        const bool end = *p == '\n', inside = ((unsigned char)*p & 0xC0) == 0x80;
+        w->line += end;
+        w->column = end ? 1 : w->column + !inside;
+    }
+    snprintf(w->text, sizeof w->text, "control character 0x0");
+    return true;
+}
+
 enum ft_code ft_json_parse(const char *text, size_t n, unsigned flags, struct ft_json **out_v, struct ft_json_where *where,
                            struct ft_err *err)
 {
@@ -40,12 +55,14 @@ enum ft_code ft_json_parse(const char *text, size_t n, unsigned flags, struct ft
     if (flags & FT_JSON_ANY_ROOT) f |= JSON_DECODE_ANY;
     json_error_t e;
     json_t *v = json_loadb(text, n, f, &e);
-    if (v) {
+    struct ft_json_where w;
+    const bool nul = v && has_nul(text, n, &w);
+    if (v && !nul) {
         *out_v = (struct ft_json *)(void *)v;
         return FT_OK;
     }
-    struct ft_json_where w;
-    fill_where(&e, &w);
+    json_decref(v);
+    if (!nul) fill_where(&e, &w);
     if (where) *where = w;
     return ft_fail(err, FT_DATA, "not valid JSON at line %d column %d: %s", w.line, w.column, w.text);
 }

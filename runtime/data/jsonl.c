@@ -359,7 +359,7 @@ static size_t skip_value(const char *s, size_t n, size_t i)
         if (s[i] == '"') i = skip_string(s, n, i);
         else if (s[i] == '{' || s[i] == '[') depth++, i++;
         else if (s[i] == '}' || s[i] == ']') depth--, i++;
-        else if (s[i] == ',' || s[i] == ':') i++;
+        else if (s[i] == ',' || s[i] == ':' || !s[i]) i++;
         else
             while (i < n && !strchr(",:]} \t\r\n", s[i])) i++;
     } while (depth > 0);

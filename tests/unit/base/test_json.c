@@ -116,9 +116,31 @@ static void faults(void **state)
     ft_arena_destroy(f.arena);
 }
 
+/* A NUL byte is nowhere in JSON: behind a number or a word too, where jansson alone would read on. */
+static void nul_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t n;
+        int line, column;
+    } bad[] = {
+        {"[-10\0,0]", 8, 1, 5}, {"{\"a\":1\0}", 8, 1, 7}, {"[1,\n true\0]", 11, 2, 6}, {"\0[1]", 4, 1, 1}, {"[1]\0", 4, 1, 4}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ft_json *v = NULL;
+        struct ft_json_where w = {0};
+        struct ft_err e;
+        assert_int_equal(ft_json_parse(bad[i].text, bad[i].n, 0, &v, &w, &e), FT_DATA);
+        assert_null(v);
+        if (!strstr(w.text, "control character")) continue; /* jansson's own words */
+        assert_int_equal(w.line, bad[i].line);
+        assert_int_equal(w.column, bad[i].column);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(reading), cmocka_unit_test(refusals), cmocka_unit_test(writing),
-                                       cmocka_unit_test(faults)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nul_bytes), cmocka_unit_test(reading), cmocka_unit_test(refusals),
+                                       cmocka_unit_test(writing), cmocka_unit_test(faults)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
