@@ -6,6 +6,8 @@
 
 #include "base/log.h"
 
+extern char **environ;
+
 static int usage(const struct ft_command *self, const struct ft_err *err)
 {
     ft_err_print(stderr, "fttrain", err);
@@ -83,6 +85,26 @@ enum ft_code ft_cli_job(const struct ft_cli *cli, const struct ft_place *place, 
     }
     ft_job_read(job, files, n, cli->sets, cli->n_sets, faults);
     return FT_OK;
+}
+
+int ft_cli_with_job(const struct ft_command *self, int argc, char **argv,
+                    int (*act)(const struct ft_cli *cli, struct ft_job_config *job, struct ft_faults *faults,
+                               const struct ft_place *place))
+{
+    struct ft_job_config job;
+    struct ft_faults faults;
+    struct ft_cli cli;
+    struct ft_place place;
+    struct ft_err err;
+    ft_job_init(&job, &faults);
+    int status = ft_cli_parse(self, argc, argv, job.arena, &cli);
+    if (status < 0 && (ft_place_from_env(environ, job.arena, &place, &err) || ft_cli_job(&cli, &place, &job, &faults, &err))) {
+        ft_err_print(stderr, "fttrain", &err);
+        status = FT_EXIT_REFUSED;
+    }
+    if (status < 0) status = act(&cli, &job, &faults, &place);
+    ft_job_fini(&job);
+    return status;
 }
 
 void ft_cli_print_faults(struct ft_faults *faults)

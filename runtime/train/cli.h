@@ -40,6 +40,10 @@ int ft_cli_parse(const struct ft_command *self, int argc, char **argv, struct ft
 /* Job files of the command line, else FT_JOB of the environment; neither: FT_USAGE. Faults of the job go to faults. */
 enum ft_code ft_cli_job(const struct ft_cli *cli, const struct ft_place *place, struct ft_job_config *job, struct ft_faults *faults,
                         struct ft_err *err) FT_MUST_CHECK;
+/* The life of a command that looks at a job: options, environment, job files, then act(), whose exit status is returned. */
+int ft_cli_with_job(const struct ft_command *self, int argc, char **argv,
+                    int (*act)(const struct ft_cli *cli, struct ft_job_config *job, struct ft_faults *faults,
+                               const struct ft_place *place));
 /* All faults, in order, on stderr. */
 void ft_cli_print_faults(struct ft_faults *faults);
 void ft_cli_write_faults(struct ft_faults *faults, struct ft_jw *w); /* the array of interface "check --json" */

@@ -5,8 +5,6 @@
 #include "runtime/train/cli.h"
 #include "runtime/train/setup.h"
 
-extern char **environ;
-
 /* "default", "--set" or "job.ini:14". */
 static void write_from(struct ft_jw *w, const struct ft_value *v)
 {
@@ -172,20 +170,4 @@ static int check(const struct ft_cli *cli, struct ft_job_config *job, struct ft_
     return bad ? FT_EXIT_REFUSED : FT_EXIT_DONE;
 }
 
-int ft_check_main(const struct ft_command *self, int argc, char **argv)
-{
-    struct ft_job_config job;
-    struct ft_faults faults;
-    struct ft_cli cli;
-    struct ft_place place;
-    struct ft_err err;
-    ft_job_init(&job, &faults);
-    int status = ft_cli_parse(self, argc, argv, job.arena, &cli);
-    if (status < 0 && (ft_place_from_env(environ, job.arena, &place, &err) || ft_cli_job(&cli, &place, &job, &faults, &err))) {
-        ft_err_print(stderr, "fttrain", &err);
-        status = FT_EXIT_REFUSED;
-    }
-    if (status < 0) status = check(&cli, &job, &faults, &place);
-    ft_job_fini(&job);
-    return status;
-}
+int ft_check_main(const struct ft_command *self, int argc, char **argv) { return ft_cli_with_job(self, argc, argv, check); }
