@@ -148,6 +148,18 @@ static void print_decay(struct ft_buf *b, const struct ft_setup *s)
                 (long long)decayed, (long long)((int64_t)n - n_decayed));
 }
 
+/* What each stage does in an update, in order. */
+static void print_schedule(struct ft_buf *b, const struct ft_setup *s)
+{
+    for (int i = 0; i < s->options.pipeline; i++) {
+        const struct ft_pipeline_schedule x = ft_pipeline_schedule(s->options.pipeline, i, s->options.chunks,
+                                                                   s->layout.accumulation, s->arena);
+        ft_buf_addf(b, "stage %d ", i);
+        ft_pipeline_print(&x, b);
+        ft_buf_addc(b, '\n');
+    }
+}
+
 static void print_plan(struct ft_buf *b, const struct ft_setup *s)
 {
     const struct ft_model_config *c = &s->config;
@@ -204,6 +216,7 @@ static int plan(const struct ft_cli *cli, struct ft_job_config *job, struct ft_f
             ft_buf_addf(&out, "fit     changed: micro_batch = %lld, recompute = %s\n", (long long)fit.micro_batch,
                         recomputes[fit.recompute]);
         if (!bad) print_plan(&out, &s);
+        if (!bad && cli->verbose && s.options.pipeline > 1) print_schedule(&out, &s);
     }
     ft_cli_print(&out);
     ft_buf_fini(&out);

@@ -108,6 +108,7 @@ expect 0 'global batch 4 = micro 1' -- "$f" check "$job" --set parallel.tensor=2
 expect 2 'sequence = yes is not built yet' 'set sequence = no' -- "$f" check "$job" --set parallel.sequence=yes
 expect 0 'stages  2 layers each, 1F1B over 4 micro-batches: idle 0.25 of the working time (20.0 % of an update)' -- \
     "$f" plan "$job" --set parallel.pipeline=2 --world 2
+expect 0 'stage 0 F0 F1 B0 F2 B1 F3 B2 B3' 'stage 1 F0 B0 F1 B1 F2 B2 F3 B3' -- "$f" plan -v "$job" --set parallel.pipeline=2 --world 2
 expect 0 'stages  2 layers each in 2 chunks, 1F1B over 4 micro-batches: idle 0.125 of the working time (11.1 % of an update)' -- \
     "$f" plan "$job" --set parallel.pipeline=2 --set parallel.virtual_pipeline=2 --world 2
 expect 0 '"stages":[{"layers":[0,1,2,3]},{"layers":[1,2,3,4]}]' -- \
