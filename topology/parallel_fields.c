@@ -48,7 +48,7 @@ static const struct ft_field rows[] = {
      .type = FT_F_BOOL,
      .def = "no",
      AT(sequence),
-     .help = "split the tokens outside the tensor-parallel parts too"},
+     .help = "split the tokens over the tensor ranks outside the linears: less memory, the same updates"},
     {.name = "virtual_pipeline",
      .type = FT_F_INT,
      .unit = "chunks",

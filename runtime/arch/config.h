@@ -105,10 +105,16 @@ enum ft_slot {
  * tensor * vocab_multiple per group (1 on the CPU); dims stay unpadded, local[0] counts the padded shard. */
 const struct ft_param *ft_model_config_rows(const struct ft_model_config *c, int tensor, int tensor_rank, int pipeline, int stage,
                                             int64_t vocab_multiple, struct ft_arena *a, size_t *n, const enum ft_slot **slots);
-/* The same of a stage with `chunks` chunks of layers, one behind another. */
-const struct ft_param *ft_model_config_chunk_rows(const struct ft_model_config *c, int tensor, int tensor_rank, int pipeline,
-                                                  int chunks, int stage, int64_t vocab_multiple, struct ft_arena *a, size_t *n,
-                                                  const enum ft_slot **slots);
+/* What a rank holds and sees of a model. */
+struct ft_model_part {
+    int tensor, tensor_rank, pipeline, stage;
+    int chunks; /* of layers on each stage, one behind another */
+    int64_t vocab_multiple;
+    bool sequence; /* tokens are split over the tensor group outside of the linears */
+};
+/* The same of any part. */
+const struct ft_param *ft_model_config_part_rows(const struct ft_model_config *c, const struct ft_model_part *p, struct ft_arena *a,
+                                                 size_t *n, const enum ft_slot **slots);
 
 /* RoPE tables, (n_positions, D/2) fp32 each: frequencies in fp64 rounded to fp32, angle = fp32 product, cosine and sine in fp64 of it rounded to fp32. */
 void ft_rope_tables(const struct ft_rope *r, int64_t D, int64_t n_positions, float *cos_out, float *sin_out);

@@ -81,33 +81,38 @@ static bool has_slot(const struct ft_model_config *c, enum ft_slot s)
 
 static bool in_layer(enum ft_slot s) { return s >= FT_SLOT_NORM1 && s <= FT_SLOT_DOWN_B; }
 
-struct place {
-    int t, r;
-    int64_t vocab_multiple;
-};
-
 /* Elements of the split axis on this rank. */
-static struct ft_range cut_of(const struct ft_model_config *c, const struct shape *x, const struct place *p)
+static struct ft_range cut_of(const struct ft_model_config *c, const struct shape *x, const struct ft_model_part *p)
 {
-    const struct ft_heads heads = ft_heads_of(c->H, c->K, p->t, p->r);
-    if (x->vocab) return ft_vocab_rows(c->V, p->t, (int)p->vocab_multiple, p->r);
+    const struct ft_heads heads = ft_heads_of(c->H, c->K, p->tensor, p->tensor_rank);
+    if (x->vocab) return ft_vocab_rows(c->V, p->tensor, (int)p->vocab_multiple, p->tensor_rank);
     if (x->kv) return (struct ft_range){heads.kv.first * c->D, heads.kv.end * c->D};
     if (x->heads) return (struct ft_range){heads.q.first * c->D, heads.q.end * c->D};
-    return ft_shard(x->split == SPLIT_IN ? x->in : x->out, p->t, p->r);
+    return ft_shard(x->split == SPLIT_IN ? x->in : x->out, p->tensor, p->tensor_rank);
 }
 
-static struct ft_param make_row(const struct ft_model_config *c, enum ft_slot s, int layer, const struct place *p)
+/* Is its gradient a sum over the tensor group? Each rank has only its heads, or only its tokens. The other parameters that work outside
+ * of the linears see all tokens: biases of row-parallel linears and learned positions in the gradient that is gathered for their
+ * linear and for the embedding, the final norm in the trained positions. */
+static bool is_partial(enum ft_slot s, const struct ft_model_part *p)
+{
+    const bool heads = s == FT_SLOT_Q_NORM || s == FT_SLOT_K_NORM;
+    const bool tokens = s == FT_SLOT_NORM1 || s == FT_SLOT_NORM1_B || s == FT_SLOT_NORM2 || s == FT_SLOT_NORM2_B;
+    return p->tensor > 1 && (heads || (tokens && p->sequence));
+}
+
+static struct ft_param make_row(const struct ft_model_config *c, enum ft_slot s, int layer, const struct ft_model_part *p)
 {
     const struct shape x = shape_of(c, s);
     struct ft_param row = {.n_dims = x.in ? 2 : 1, .granule = x.granule, .layer = layer, .decay = x.in != 0};
     row.init_std = x.norm || !x.in ? 0 : c->init_std;
     const struct ft_range cut = x.split == SPLIT_NONE ? (struct ft_range){0, x.out} : cut_of(c, &x, p);
     const int64_t part = cut.end - cut.first, from = cut.first;
-    if (x.kv && c->K < p->t) { /* t/K ranks hold the same head; the first of them counts */
-        row.replica = p->r % (p->t / c->K) != 0;
+    if (x.kv && c->K < p->tensor) { /* t/K ranks hold the same head; the first of them counts */
+        row.replica = p->tensor_rank % (p->tensor / c->K) != 0;
         row.partial = FT_PARTIAL_REPLICAS;
     }
-    if ((s == FT_SLOT_Q_NORM || s == FT_SLOT_K_NORM) && p->t > 1) row.partial = FT_PARTIAL_TENSOR;
+    if (is_partial(s, p)) row.partial = FT_PARTIAL_TENSOR;
     const int64_t out_l = x.split == SPLIT_OUT ? part : x.out, in_l = x.split == SPLIT_IN ? part : x.in;
     const int64_t out_0 = x.split == SPLIT_OUT ? from : 0, in_0 = x.split == SPLIT_IN ? from : 0;
     const bool turned = c->conv1d && x.in && !x.vocab && s != FT_SLOT_POS; /* [in, out] */
@@ -136,34 +141,33 @@ static void append(struct list *l, struct ft_param row, enum ft_slot s, const ch
     l->slots[l->n++] = s;
 }
 
-const struct ft_param *ft_model_config_chunk_rows(const struct ft_model_config *c, int tensor, int tensor_rank, int pipeline,
-                                                  int chunks, int stage, int64_t vocab_multiple, struct ft_arena *a, size_t *n,
-                                                  const enum ft_slot **slots)
+const struct ft_param *ft_model_config_part_rows(const struct ft_model_config *c, const struct ft_model_part *p, struct ft_arena *a,
+                                                 size_t *n, const enum ft_slot **slots)
 {
-    const struct place p = {tensor, tensor_rank, vocab_multiple};
+    const int pipeline = p->pipeline, stage = p->stage;
     const struct ft_arch_name *names = c->arch->names;
     const size_t most = (size_t)(FT_N_SLOTS * (c->L / pipeline + 1));
     struct list l = {a, ft_arena_array(a, most, sizeof(struct ft_param)), ft_arena_array(a, most, sizeof(enum ft_slot)), 0};
     const struct ft_arch_name *at = names, *layer_begin, *layer_end;
     for (; !in_layer(at->slot); at++)
         if (stage == 0 && has_slot(c, at->slot)) {
-            struct ft_param row = make_row(c, at->slot, -1, &p);
+            struct ft_param row = make_row(c, at->slot, -1, p);
             row.tied_copy = at->slot == FT_SLOT_EMBED && c->tied && pipeline > 1;
             append(&l, row, at->slot, at->format);
         }
     layer_begin = at;
     while (at->format && in_layer(at->slot)) at++;
     layer_end = at;
-    for (int chunk = 0; chunk < chunks; chunk++) {
-        const struct ft_range layers = ft_layers_of(c->L, pipeline, chunks, stage, chunk);
+    for (int chunk = 0; chunk < p->chunks; chunk++) {
+        const struct ft_range layers = ft_layers_of(c->L, pipeline, p->chunks, stage, chunk);
         for (int64_t i = layers.first; i < layers.end; i++)
             for (at = layer_begin; at < layer_end; at++)
-                if (has_slot(c, at->slot)) append(&l, make_row(c, at->slot, (int)i, &p), at->slot, at->format);
+                if (has_slot(c, at->slot)) append(&l, make_row(c, at->slot, (int)i, p), at->slot, at->format);
     }
     for (at = layer_end; at->format; at++)
-        if (stage == pipeline - 1 && has_slot(c, at->slot)) append(&l, make_row(c, at->slot, -1, &p), at->slot, at->format);
+        if (stage == pipeline - 1 && has_slot(c, at->slot)) append(&l, make_row(c, at->slot, -1, p), at->slot, at->format);
     if (c->tied && pipeline > 1 && stage == pipeline - 1) { /* the head's copy of the embedding */
-        struct ft_param row = make_row(c, FT_SLOT_EMBED, -1, &p);
+        struct ft_param row = make_row(c, FT_SLOT_EMBED, -1, p);
         row.replica = row.tied_copy = true;
         append(&l, row, FT_SLOT_EMBED, names[0].format);
     }
@@ -175,7 +179,8 @@ const struct ft_param *ft_model_config_chunk_rows(const struct ft_model_config *
 const struct ft_param *ft_model_config_rows(const struct ft_model_config *c, int tensor, int tensor_rank, int pipeline, int stage,
                                             int64_t vocab_multiple, struct ft_arena *a, size_t *n, const enum ft_slot **slots)
 {
-    return ft_model_config_chunk_rows(c, tensor, tensor_rank, pipeline, 1, stage, vocab_multiple, a, n, slots);
+    const struct ft_model_part p = {tensor, tensor_rank, pipeline, stage, 1, vocab_multiple, false};
+    return ft_model_config_part_rows(c, &p, a, n, slots);
 }
 
 int64_t ft_model_config_params(const struct ft_model_config *c)

@@ -15,7 +15,7 @@ static void drop(struct ft_run *r, void *x)
 {
     const struct ft_model *m = r->m;
     const struct ft_dropout d = site(r);
-    if (d.p > 0) m->k->dropout(m->kc, m->o.compute, &d, &r->seg, m->s.h, m->s.h, 0, x, x);
+    if (d.p > 0) m->k->dropout(m->kc, m->o.compute, &d, &r->own, m->s.h, m->s.h, 0, x, x);
 }
 
 enum ft_code ft_nn_embed_fwd(struct ft_run *r, void *x, struct ft_err *err)
@@ -23,11 +23,11 @@ enum ft_code ft_nn_embed_fwd(struct ft_run *r, void *x, struct ft_err *err)
     const struct ft_model *m = r->m;
     const struct ft_param *p = &m->params[ft_nn_row(m, m->s.layers, FT_SLOT_EMBED)];
     m->k->embed_fwd(m->kc, m->o.compute, r->T, m->s.h, r->ids, p->origin[0], p->local[0],
-                    ft_nn_weight(m, m->s.layers, FT_SLOT_EMBED), x);
-    const enum ft_code code = ft_nn_tp_sum(r, x, r->T * m->s.h, err);
+                    ft_nn_weight(m, m->s.layers, FT_SLOT_EMBED), ft_nn_partial(r, x));
+    const enum ft_code code = ft_nn_sum(r, x, err);
     if (code) return code;
     if (m->o.config->learned_positions)
-        m->k->add_rows(m->kc, m->o.compute, r->T, m->s.h, r->positions, ft_nn_weight(m, m->s.layers, FT_SLOT_POS), x);
+        m->k->add_rows(m->kc, m->o.compute, r->n, m->s.h, r->positions + r->first, ft_nn_weight(m, m->s.layers, FT_SLOT_POS), x);
     drop(r, x);
     return FT_OK;
 }
@@ -51,7 +51,7 @@ static void table_grad(struct ft_run *r, const int32_t *index, int64_t first_row
             keys[n++] = (uint64_t)(index[i] - first_row) << 32 | (uint64_t)i;
     qsort(keys, (size_t)n, sizeof *keys, ascending);
     const int64_t line = m->s.T + 2;
-    int32_t *row = m->host + 4 * line, *start = row + line, *token = start + line;
+    int32_t *row = m->host + 5 * line, *start = row + line, *token = start + line;
     int64_t n_lists = 0;
     for (int64_t i = 0; i < n; i++) {
         if (i == 0 || keys[i] >> 32 != keys[i - 1] >> 32) {
@@ -62,19 +62,24 @@ static void table_grad(struct ft_run *r, const int32_t *index, int64_t first_row
     }
     start[n_lists] = (int32_t)n;
     free(keys);
-    int32_t *device = (int32_t *)ft_nn_buffer(m, FT_BUF_INTS) + 4 * line;
+    int32_t *device = (int32_t *)ft_nn_buffer(m, FT_BUF_INTS) + 5 * line;
     ft_device_write(m->o.device, device, row, 3 * line * (int64_t)sizeof *row);
     const struct ft_lists l = {n_lists, device, device + line, device + 2 * line};
     m->k->embed_bwd(m->kc, m->o.compute, m->s.h, &l, dx, grad);
 }
 
-void ft_nn_embed_bwd(struct ft_run *r, void *dx)
+/* Every rank has its rows of the table, and needs the gradient of all tokens; positions then see the same. */
+enum ft_code ft_nn_embed_bwd(struct ft_run *r, void *dx, struct ft_err *err)
 {
     const struct ft_model *m = r->m;
-    if (!m->grads) return;
+    const void *all;
+    if (!m->grads) return FT_OK;
     drop(r, dx);
+    const enum ft_code code = ft_nn_gather(r, dx, &all, err);
+    if (code) return code;
     const struct ft_param *p = &m->params[ft_nn_row(m, m->s.layers, FT_SLOT_EMBED)];
-    table_grad(r, r->b->ids, p->origin[0], p->local[0], m->o.config->pad_id, dx, ft_nn_grad(m, m->s.layers, FT_SLOT_EMBED));
+    table_grad(r, r->b->ids, p->origin[0], p->local[0], m->o.config->pad_id, all, ft_nn_grad(m, m->s.layers, FT_SLOT_EMBED));
     if (m->o.config->learned_positions)
-        table_grad(r, r->b->positions, 0, m->o.config->max_positions, -1, dx, ft_nn_grad(m, m->s.layers, FT_SLOT_POS));
+        table_grad(r, r->b->positions, 0, m->o.config->max_positions, -1, all, ft_nn_grad(m, m->s.layers, FT_SLOT_POS));
+    return FT_OK;
 }

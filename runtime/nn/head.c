@@ -1,5 +1,6 @@
-/* Final norm, head and cross-entropy. Only trained positions take part: their residuals are gathered, the three GEMMs of the head run on
- * them, logits exist for one chunk of tokens, and the chunk's gradient overwrites them. */
+/* Final norm, head and cross-entropy. Only trained positions take part: their residuals are gathered (with sequence parallelism from all
+ * ranks of the tensor group: it ends in front of the final norm), the three GEMMs of the head run on them, logits exist for one chunk of
+ * tokens, and the chunk's gradient overwrites them. */
 #include <math.h>
 
 #include "runtime/nn/internal.h"
@@ -115,21 +116,25 @@ enum ft_code ft_nn_head(struct ft_run *r, double scale, double *ce_sum, float *t
     const int64_t n = r->n_trained, width = m->s.h;
     const int64_t rows = m->s.chunk < m->s.T ? m->s.chunk : m->s.T;
     void *dx = ft_nn_buffer(m, FT_BUF_DX);
+    const void *out;
     *ce_sum = 0;
-    m->k->gather_rows(m->kc, m->o.compute, n, width, r->trained, ft_nn_buffer(m, FT_BUF_OUT), h.x);
+    enum ft_code code = ft_nn_gather(r, ft_nn_buffer(m, FT_BUF_OUT), &out, err);
+    if (code) return code;
+    m->k->gather_rows(m->kc, m->o.compute, n, width, r->trained, out, h.x);
     ft_nn_norm(r, m->s.layers, FT_SLOT_NORM, h.x, NULL, NULL, h.y);
     for (int64_t at = 0; at < n; at += rows) {
         const int64_t c = n - at < rows ? n - at : rows;
-        const enum ft_code code = chunk_fwd(&h, at, c, err);
+        code = chunk_fwd(&h, at, c, err);
         if (code) return code;
         add_losses(&h, at, c, ce_sum, token_loss);
         if (scale != 0) chunk_bwd(&h, at, c, (float)scale);
     }
     if (scale == 0) return FT_OK;
-    const enum ft_code code = ft_nn_tp_sum(r, h.y, n * width, err);
+    code = ft_nn_tp_sum(r, h.y, n * width, err);
     if (code) return code;
     ft_nn_norm_bwd(r, m->s.layers, FT_SLOT_NORM, h.y, h.x, NULL, h.y);
-    m->k->scatter_rows(m->kc, m->o.compute, r->T, n, width, r->trained, h.y, dx);
+    m->k->scatter_rows(m->kc, m->o.compute, r->n, r->n_own_trained, width, r->own_trained,
+                       h.y + r->first_trained * width * (int64_t)ft_nn_size(m), dx);
     return FT_OK;
 }
 

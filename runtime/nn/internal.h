@@ -19,22 +19,29 @@ struct ft_model {
     int *row;         /* (chunks*layers+1, FT_N_SLOTS): row of a slot in a layer, the last line: outside of layers; -1: none */
     int64_t *offsets; /* (n_params) elements in the caller's pools */
     char *weights;
-    float *grads;    /* NULL: frozen */
-    char *memory;    /* at.total bytes of the device */
-    int chunk, slot; /* of the micro-batch that is being computed */
-    int32_t *host;   /* (8,T+2) what goes to FT_BUF_INTS */
-    float *host_ce;  /* (3,chunk) */
+    float *grads;      /* NULL: frozen */
+    char *memory;      /* at.total bytes of the device */
+    int chunk, slot;   /* of the micro-batch that is being computed */
+    int32_t *host;     /* (8,T+2) what goes to FT_BUF_INTS */
+    int32_t *cut;      /* (2,N+1) with sequence: cu and row_offset of the segments' parts among this rank's own tokens */
+    int64_t *cut_rows; /* (N) their row numbers */
+    float *host_ce;    /* (3,chunk) */
 };
 
-/* One micro-batch on its way. */
+/* One micro-batch on its way. This rank's own tokens, those that it has outside of the linears, are [first, first+n), of each = ceil(T/t)
+ * places; without sequence they are all. What is (n,h) has room for `each` rows, so that pieces of one size travel. */
 struct ft_run {
     struct ft_model *m;
     const struct ft_batch *b;
     int64_t T;
-    bool drops; /* training, with row numbers */
-    struct ft_segments seg;
+    int64_t first, n, each;
+    bool drops;                                   /* training, with row numbers */
+    struct ft_segments seg, own;                  /* of all tokens; of the own ones, counted from the first of them */
     int32_t *ids, *positions, *trained, *targets; /* device; (T), (T), (n_trained), (n_trained) */
     int64_t n_trained;
+    int32_t *own_trained; /* device; (n_own_trained): trained positions among the own tokens, counted from the first of them */
+    int64_t n_own_trained;
+    int64_t first_trained; /* number of the first of them among `trained` */
 };
 
 static inline size_t ft_nn_size(const struct ft_model *m) { return ft_dtype_bytes(m->o.compute); }
@@ -76,8 +83,14 @@ void ft_nn_linear_dx(struct ft_run *r, int n, const struct ft_linear *l, const v
 /* dW += dyᵀ x, db += column sums of dy (T, ld); nothing when frozen. */
 void ft_nn_linear_dw(struct ft_run *r, const struct ft_linear *l, const void *dy, int64_t ld, const void *x);
 
-/* tp.c: sum of a (n) working type over the tensor group. */
+/* tp.c: sum of x (n) in the working type over the tensor group. */
 enum ft_code ft_nn_tp_sum(struct ft_run *r, void *x, int64_t n, struct ft_err *err) FT_MUST_CHECK;
+/* Where a partial sum (T,h) is to be left whose own tokens shall be `own` (n,h) in the end: own itself, with sequence FT_BUF_WIDE. */
+void *ft_nn_partial(const struct ft_run *r, void *own);
+/* own (n,h) = this rank's tokens of the SUM over the tensor group of what was left there. */
+enum ft_code ft_nn_sum(struct ft_run *r, void *own, struct ft_err *err) FT_MUST_CHECK;
+/* *all (T,h): the tokens of all ranks of the tensor group whose own ones are own (n,h): own itself, with sequence in FT_BUF_WIDE. */
+enum ft_code ft_nn_gather(struct ft_run *r, void *own, const void **all, struct ft_err *err) FT_MUST_CHECK;
 /* MAX or SUM of fp32. */
 enum ft_code ft_nn_tp_reduce(struct ft_run *r, float *x, int64_t n, bool max, struct ft_err *err) FT_MUST_CHECK;
 
@@ -98,6 +111,6 @@ enum ft_code ft_nn_head_logits(struct ft_run *r, float *logits, struct ft_err *e
 
 /* embed.c */
 enum ft_code ft_nn_embed_fwd(struct ft_run *r, void *x, struct ft_err *err) FT_MUST_CHECK;
-void ft_nn_embed_bwd(struct ft_run *r, void *dx);
+enum ft_code ft_nn_embed_bwd(struct ft_run *r, void *dx, struct ft_err *err) FT_MUST_CHECK;
 
 #endif

@@ -20,13 +20,13 @@ static struct ft_dropout site(const struct ft_run *r, int64_t layer, uint64_t nu
     return d;
 }
 
-/* Residual dropout of y (T,h), in place; the same call masks its gradient. */
-static const void *drop(struct ft_run *r, int64_t layer, uint64_t number, const void *y, void *out)
+/* Residual dropout of y (n,h); the same call masks its gradient. */
+static void *drop(struct ft_run *r, int64_t layer, uint64_t number, void *y, void *out)
 {
     const struct ft_model *m = r->m;
     const struct ft_dropout d = site(r, layer, number, m->o.config->resid_drop);
     if (d.p <= 0) return y;
-    m->k->dropout(m->kc, m->o.compute, &d, &r->seg, m->s.h, m->s.h, 0, y, out);
+    m->k->dropout(m->kc, m->o.compute, &d, &r->own, m->s.h, m->s.h, 0, y, out);
     return out;
 }
 
@@ -38,15 +38,17 @@ static float *stat_of(const struct ft_model *m, int64_t layer, enum ft_slot w)
     return ft_nn_act(m, layer, w == FT_SLOT_NORM1 ? FT_ACT_STAT1 : FT_ACT_STAT2);
 }
 
+static int64_t stat_rows(const struct ft_model *m, enum ft_slot w) { return w == FT_SLOT_NORM ? m->s.T : m->s.N; }
+
 void ft_nn_norm(struct ft_run *r, int64_t layer, enum ft_slot w, const void *x, const void *delta, void *s, void *y)
 {
     const struct ft_model *m = r->m;
     float *stat = stat_of(m, layer, w);
     const float eps = (float)m->o.config->eps;
-    const int64_t rows = w == FT_SLOT_NORM ? r->n_trained : r->T;
+    const int64_t rows = w == FT_SLOT_NORM ? r->n_trained : r->n;
     if (m->o.config->layernorm)
         m->k->layernorm_fwd(m->kc, m->o.compute, rows, m->s.h, eps, x, delta, ft_nn_weight(m, layer, w),
-                            ft_nn_weight(m, layer, w + 1), s, y, stat + m->s.T, stat);
+                            ft_nn_weight(m, layer, w + 1), s, y, stat + stat_rows(m, w), stat);
     else m->k->rmsnorm_fwd(m->kc, m->o.compute, rows, m->s.h, eps, x, delta, ft_nn_weight(m, layer, w), s, y, stat);
 }
 
@@ -54,10 +56,10 @@ void ft_nn_norm_bwd(struct ft_run *r, int64_t layer, enum ft_slot w, const void 
 {
     const struct ft_model *m = r->m;
     float *stat = stat_of(m, layer, w), *dw = ft_nn_grad(m, layer, w);
-    const int64_t rows = w == FT_SLOT_NORM ? r->n_trained : r->T;
+    const int64_t rows = w == FT_SLOT_NORM ? r->n_trained : r->n;
     if (m->o.config->layernorm)
-        m->k->layernorm_bwd(m->kc, m->o.compute, rows, m->s.h, dy, x, stat + m->s.T, stat, ft_nn_weight(m, layer, w), dres, dx, dw,
-                            ft_nn_grad(m, layer, w + 1));
+        m->k->layernorm_bwd(m->kc, m->o.compute, rows, m->s.h, dy, x, stat + stat_rows(m, w), stat, ft_nn_weight(m, layer, w), dres,
+                            dx, dw, ft_nn_grad(m, layer, w + 1));
     else m->k->rmsnorm_bwd(m->kc, m->o.compute, rows, m->s.h, dy, x, stat, ft_nn_weight(m, layer, w), dres, dx, dw);
 }
 
@@ -137,44 +139,50 @@ static void heads_bwd(struct ft_run *r, int64_t layer, const struct parts *p)
 static enum ft_code attention_fwd(struct ft_run *r, int64_t layer, void *delta, struct ft_err *err)
 {
     const struct ft_model *m = r->m;
-    const void *y1 = ft_nn_act(m, layer, FT_ACT_Y1);
+    const void *y1;
     void *ao = ft_nn_act(m, layer, FT_ACT_AO);
     const struct parts p = parts_of(m, ft_nn_act(m, layer, FT_ACT_QKV));
     const int64_t ld = m->s.q + 2 * m->s.kv;
     const struct ft_linear q = ft_nn_linear(m, layer, FT_SLOT_Q), k = ft_nn_linear(m, layer, FT_SLOT_K),
                            v = ft_nn_linear(m, layer, FT_SLOT_V), o = ft_nn_linear(m, layer, FT_SLOT_O);
+    enum ft_code code = ft_nn_gather(r, ft_nn_act(m, layer, FT_ACT_Y1), &y1, err);
+    if (code) return code;
     ft_nn_linear_fwd(r, &q, y1, p.q, ld);
     ft_nn_linear_fwd(r, &k, y1, p.k, ld);
     ft_nn_linear_fwd(r, &v, y1, p.v, ld);
     heads_fwd(r, layer, &p);
     const struct ft_attn a = attention(r, layer);
     m->k->attn_fwd(m->kc, m->o.compute, &a, p.q, p.k, p.v, ao, ft_nn_act(m, layer, FT_ACT_LSE));
-    ft_nn_linear_fwd(r, &o, ao, delta, m->s.h);
-    const enum ft_code code = ft_nn_tp_sum(r, delta, r->T * m->s.h, err);
+    ft_nn_linear_fwd(r, &o, ao, ft_nn_partial(r, delta), m->s.h);
+    code = ft_nn_sum(r, delta, err);
     if (!code) drop(r, layer, SITE_AFTER_O, delta, delta);
     return code;
 }
 
-/* d_o (T,h): gradient of o's output. Leaves the gradient of norm1's output in FT_BUF_DELTA. */
-static enum ft_code attention_bwd(struct ft_run *r, int64_t layer, const void *d_o, struct ft_err *err)
+/* d_o (n,h): gradient of o's output. Leaves the gradient of norm1's output in FT_BUF_DELTA. */
+static enum ft_code attention_bwd(struct ft_run *r, int64_t layer, void *d_o, struct ft_err *err)
 {
     const struct ft_model *m = r->m;
-    const void *y1 = ft_nn_act(m, layer, FT_ACT_Y1), *ao = ft_nn_act(m, layer, FT_ACT_AO);
+    const void *y1, *dy_o, *ao = ft_nn_act(m, layer, FT_ACT_AO);
     void *dao = ft_nn_buffer(m, FT_BUF_DAO), *dy1 = ft_nn_buffer(m, FT_BUF_DELTA);
     const struct parts p = parts_of(m, ft_nn_act(m, layer, FT_ACT_QKV)), d = parts_of(m, ft_nn_buffer(m, FT_BUF_DQKV));
     const int64_t ld = m->s.q + 2 * m->s.kv;
     const struct ft_linear o = ft_nn_linear(m, layer, FT_SLOT_O);
-    ft_nn_linear_dx(r, 1, &o, &d_o, m->s.h, dao);
-    ft_nn_linear_dw(r, &o, d_o, m->s.h, ao);
+    enum ft_code code = ft_nn_gather(r, d_o, &dy_o, err);
+    if (code) return code;
+    ft_nn_linear_dx(r, 1, &o, &dy_o, m->s.h, dao);
+    ft_nn_linear_dw(r, &o, dy_o, m->s.h, ao);
     const struct ft_attn a = attention(r, layer);
     m->k->attn_bwd(m->kc, m->o.compute, &a, p.q, p.k, p.v, ao, ft_nn_act(m, layer, FT_ACT_LSE), dao, d.q, d.k, d.v);
     heads_bwd(r, layer, &d);
     const struct ft_linear qkv[3] = {ft_nn_linear(m, layer, FT_SLOT_Q), ft_nn_linear(m, layer, FT_SLOT_K),
                                      ft_nn_linear(m, layer, FT_SLOT_V)};
     const void *const dy[3] = {d.q, d.k, d.v};
+    code = ft_nn_gather(r, ft_nn_act(m, layer, FT_ACT_Y1), &y1, err); /* again: kept gathered it would be t times as large */
+    if (code) return code;
     for (int i = 0; i < 3; i++) ft_nn_linear_dw(r, &qkv[i], dy[i], ld, y1);
-    ft_nn_linear_dx(r, 3, qkv, dy, ld, dy1);
-    return ft_nn_tp_sum(r, dy1, r->T * m->s.h, err);
+    ft_nn_linear_dx(r, 3, qkv, dy, ld, ft_nn_partial(r, dy1));
+    return ft_nn_sum(r, dy1, err);
 }
 
 /* ---- MLP ---- */
@@ -188,43 +196,52 @@ static void activation(struct ft_run *r, int64_t layer)
 }
 
 /* norm2 out -> gate, up, a. */
-static void mlp_inner(struct ft_run *r, int64_t layer)
+static enum ft_code mlp_inner(struct ft_run *r, int64_t layer, struct ft_err *err)
 {
     const struct ft_model *m = r->m;
-    const void *y2 = ft_nn_act(m, layer, FT_ACT_Y2);
+    const void *y2;
     const struct ft_linear up = ft_nn_linear(m, layer, FT_SLOT_UP);
+    const enum ft_code code = ft_nn_gather(r, ft_nn_act(m, layer, FT_ACT_Y2), &y2, err);
+    if (code) return code;
     if (!m->o.config->gelu) {
         const struct ft_linear gate = ft_nn_linear(m, layer, FT_SLOT_GATE);
         ft_nn_linear_fwd(r, &gate, y2, ft_nn_act(m, layer, FT_ACT_GATE), m->s.f);
     }
     ft_nn_linear_fwd(r, &up, y2, ft_nn_act(m, layer, FT_ACT_UP), m->s.f);
     activation(r, layer);
+    return FT_OK;
 }
 
-/* d (T,h): gradient of down's output. Leaves the gradient of norm2's output in FT_BUF_DELTA. gate and up are overwritten. */
-static enum ft_code mlp_bwd(struct ft_run *r, int64_t layer, const void *d, struct ft_err *err)
+/* d (n,h): gradient of down's output. Leaves the gradient of norm2's output in FT_BUF_DELTA. gate and up are overwritten. */
+static enum ft_code mlp_bwd(struct ft_run *r, int64_t layer, void *d, struct ft_err *err)
 {
     const struct ft_model *m = r->m;
-    const void *y2 = ft_nn_act(m, layer, FT_ACT_Y2), *a = ft_nn_act(m, layer, FT_ACT_A);
+    const void *y2, *dy_down, *a = ft_nn_act(m, layer, FT_ACT_A);
     void *gate = ft_nn_act(m, layer, FT_ACT_GATE), *up = ft_nn_act(m, layer, FT_ACT_UP), *da = ft_nn_buffer(m, FT_BUF_DA),
          *dy2 = ft_nn_buffer(m, FT_BUF_DELTA);
-    const struct ft_linear down = ft_nn_linear(m, layer, FT_SLOT_DOWN), up_l = ft_nn_linear(m, layer, FT_SLOT_UP);
+    const struct ft_linear down = ft_nn_linear(m, layer, FT_SLOT_DOWN);
+    struct ft_linear in[2];
+    const void *dy[2];
+    int n = 0;
     const int64_t f = m->s.f;
-    ft_nn_linear_dx(r, 1, &down, &d, m->s.h, da);
-    ft_nn_linear_dw(r, &down, d, m->s.h, a);
+    enum ft_code code = ft_nn_gather(r, d, &dy_down, err);
+    if (code) return code;
+    ft_nn_linear_dx(r, 1, &down, &dy_down, m->s.h, da);
+    ft_nn_linear_dw(r, &down, dy_down, m->s.h, a);
     if (m->o.config->gelu) {
-        const void *const dup = up;
         m->k->gelu_bwd(m->kc, m->o.compute, r->T * f, up, da, up);
-        ft_nn_linear_dw(r, &up_l, up, f, y2);
-        ft_nn_linear_dx(r, 1, &up_l, &dup, f, dy2);
     } else {
-        const struct ft_linear both[2] = {ft_nn_linear(m, layer, FT_SLOT_GATE), up_l};
-        const void *const dy[2] = {gate, up};
         m->k->swiglu_bwd(m->kc, m->o.compute, r->T * f, gate, up, da, gate, up);
-        for (int i = 0; i < 2; i++) ft_nn_linear_dw(r, &both[i], dy[i], f, y2);
-        ft_nn_linear_dx(r, 2, both, dy, f, dy2);
+        in[n] = ft_nn_linear(m, layer, FT_SLOT_GATE);
+        dy[n++] = gate;
     }
-    return ft_nn_tp_sum(r, dy2, r->T * m->s.h, err);
+    in[n] = ft_nn_linear(m, layer, FT_SLOT_UP);
+    dy[n++] = up;
+    code = ft_nn_gather(r, ft_nn_act(m, layer, FT_ACT_Y2), &y2, err);
+    if (code) return code;
+    for (int i = 0; i < n; i++) ft_nn_linear_dw(r, &in[i], dy[i], f, y2);
+    ft_nn_linear_dx(r, n, in, dy, f, ft_nn_partial(r, dy2));
+    return ft_nn_sum(r, dy2, err);
 }
 
 /* ---- the block ---- */
@@ -237,8 +254,7 @@ static enum ft_code inner_fwd(struct ft_run *r, int64_t layer, void *delta, stru
     if (code) return code;
     ft_nn_norm(r, layer, FT_SLOT_NORM2, ft_nn_act(m, layer, FT_ACT_X), delta, ft_nn_act(m, layer, FT_ACT_X2),
                ft_nn_act(m, layer, FT_ACT_Y2));
-    mlp_inner(r, layer);
-    return FT_OK;
+    return mlp_inner(r, layer, err);
 }
 
 enum ft_code ft_nn_layer_fwd(struct ft_run *r, int64_t layer, void *delta, struct ft_err *err)
@@ -247,8 +263,8 @@ enum ft_code ft_nn_layer_fwd(struct ft_run *r, int64_t layer, void *delta, struc
     enum ft_code code = inner_fwd(r, layer, delta, err);
     if (code) return code;
     const struct ft_linear down = ft_nn_linear(m, layer, FT_SLOT_DOWN);
-    ft_nn_linear_fwd(r, &down, ft_nn_act(m, layer, FT_ACT_A), delta, m->s.h);
-    code = ft_nn_tp_sum(r, delta, r->T * m->s.h, err);
+    ft_nn_linear_fwd(r, &down, ft_nn_act(m, layer, FT_ACT_A), ft_nn_partial(r, delta), m->s.h);
+    code = ft_nn_sum(r, delta, err);
     if (!code) drop(r, layer, SITE_AFTER_MLP, delta, delta);
     return code;
 }

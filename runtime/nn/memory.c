@@ -20,6 +20,8 @@ struct ft_nn_sizes ft_nn_sizes(const struct ft_model_options *o)
     const int64_t t = o->tensor;
     struct ft_nn_sizes s = {.T = o->max_tokens, .S = o->seq_len > 0 ? o->seq_len : o->max_tokens, .h = c->h, .D = c->D};
     const struct ft_heads heads = ft_heads_of(c->H, c->K, o->tensor, o->tensor_rank);
+    s.split = o->sequence ? o->tensor : 1;
+    s.N = (s.T + s.split - 1) / s.split;
     s.H = heads.q.end - heads.q.first;
     s.K = heads.kv.end - heads.kv.first;
     s.q = s.H * s.D;
@@ -52,7 +54,7 @@ static int64_t act_bytes(const struct ft_model_options *o, const struct ft_nn_si
     case FT_ACT_X:
     case FT_ACT_Y1:
     case FT_ACT_X2:
-    case FT_ACT_Y2: return s->T * s->h * size;
+    case FT_ACT_Y2: return s->N * s->h * size;
     case FT_ACT_QKV: return s->T * (s->q + 2 * s->kv) * size;
     case FT_ACT_PRE: return c->qk_norm ? s->T * (s->q + s->kv) * size : 0;
     case FT_ACT_AO: return s->T * s->q * size;
@@ -61,7 +63,7 @@ static int64_t act_bytes(const struct ft_model_options *o, const struct ft_nn_si
     case FT_ACT_A: return s->T * s->f * size;
     case FT_ACT_LSE: return s->T * s->H * 4;
     case FT_ACT_STAT1:
-    case FT_ACT_STAT2: return s->T * (c->layernorm ? 2 : 1) * 4;
+    case FT_ACT_STAT2: return s->N * (c->layernorm ? 2 : 1) * 4;
     case FT_ACT_QSTAT: return c->qk_norm ? s->T * (s->H + s->K) * 4 : 0;
     case FT_N_ACTS: break;
     }
@@ -82,8 +84,9 @@ static int64_t buffer_bytes(const struct ft_model_options *o, const struct ft_nn
     switch (b) {
     case FT_BUF_OUT:
     case FT_BUF_DELTA:
-    case FT_BUF_DX: return s->T * s->h * size;
-    case FT_BUF_NEXT: return s->chunks > 1 ? s->T * s->h * size : 0;
+    case FT_BUF_DX: return s->N * s->h * size;
+    case FT_BUF_NEXT: return s->chunks > 1 ? s->N * s->h * size : 0;
+    case FT_BUF_WIDE: return s->split > 1 ? s->split * s->N * s->h * size : 0;
     case FT_BUF_HX:
     case FT_BUF_HY: return has_head ? s->T * s->h * size : 0;
     case FT_BUF_DQKV: return s->T * (s->q + 2 * s->kv) * size;
@@ -127,3 +130,15 @@ struct ft_nn_layout ft_nn_layout(const struct ft_model_options *o)
 }
 
 struct ft_model_memory ft_model_memory(const struct ft_model_options *o) { return ft_nn_layout(o).parts; }
+
+const struct ft_param *ft_nn_rows(const struct ft_model_options *o, struct ft_arena *a, size_t *n, const enum ft_slot **slots)
+{
+    const struct ft_model_part p = {o->tensor, o->tensor_rank, o->pipeline, o->stage, o->chunks > 1 ? o->chunks : 1,
+                                    1,         o->sequence};
+    return ft_model_config_part_rows(o->config, &p, a, n, slots);
+}
+
+const struct ft_param *ft_model_rows(const struct ft_model_options *o, struct ft_arena *a, size_t *n)
+{
+    return ft_nn_rows(o, a, n, NULL);
+}

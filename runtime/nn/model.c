@@ -26,10 +26,10 @@ static const struct {
     const char *name;
     size_t at;
 } needed[] = {
-    OP(gemm),          OP(embed_fwd),     OP(embed_bwd), OP(add_rows),  OP(rmsnorm_fwd), OP(rmsnorm_bwd),
-    OP(layernorm_fwd), OP(layernorm_bwd), OP(heads_fwd), OP(heads_bwd), OP(attn_fwd),    OP(attn_bwd),
-    OP(swiglu_fwd),    OP(swiglu_bwd),    OP(gelu_fwd),  OP(gelu_bwd),  OP(bias_grad),   OP(dropout),
-    OP(gather_rows),   OP(scatter_rows),  OP(xent_max),  OP(xent_sum),  OP(xent_bwd),    OP(add),
+    OP(gemm),          OP(embed_fwd), OP(embed_bwd), OP(add_rows), OP(rmsnorm_fwd), OP(rmsnorm_bwd),  OP(layernorm_fwd),
+    OP(layernorm_bwd), OP(heads_fwd), OP(heads_bwd), OP(attn_fwd), OP(attn_bwd),    OP(swiglu_fwd),   OP(swiglu_bwd),
+    OP(gelu_fwd),      OP(gelu_bwd),  OP(bias_grad), OP(dropout),  OP(gather_rows), OP(scatter_rows), OP(xent_max),
+    OP(xent_sum),      OP(xent_bwd),  OP(add),       OP(zero),
 };
 #undef OP
 
@@ -80,11 +80,14 @@ enum ft_code ft_model_create(const struct ft_model_options *o, struct ft_model *
     m->kc = o->device->kctx;
     m->arena = ft_arena_create();
     const enum ft_slot *slots;
-    m->params = ft_model_config_chunk_rows(o->config, o->tensor, o->tensor_rank, o->pipeline, m->s.chunks, o->stage, 1, m->arena,
-                                           &m->n_params, &slots);
+    m->params = ft_nn_rows(o, m->arena, &m->n_params, &slots);
     index_rows(m, slots);
     m->offsets = ft_arena_array(m->arena, m->n_params, sizeof *m->offsets);
     m->host = ft_xcalloc((size_t)(8 * (m->s.T + 2)), sizeof *m->host);
+    if (m->s.split > 1) {
+        m->cut = ft_arena_array(m->arena, (size_t)(2 * (m->s.N + 1)), sizeof *m->cut);
+        m->cut_rows = ft_arena_array(m->arena, (size_t)m->s.N, sizeof *m->cut_rows);
+    }
     m->host_ce = ft_xcalloc((size_t)(3 * (m->s.chunk < m->s.T ? m->s.chunk : m->s.T)), sizeof *m->host_ce);
     void *memory = NULL;
     code = ft_device_alloc(o->device, m->at.total, "activations", "[train] micro_batch", &memory, err);
@@ -141,26 +144,60 @@ static enum ft_code check_batch(const struct ft_model *m, const struct ft_batch 
     return FT_OK;
 }
 
-/* Sends ids, positions, trained positions and their targets to the device. */
+/* Of T tokens those that this rank has outside of the linears. */
+struct own {
+    int64_t first, n, each;
+};
+static struct own own_of(const struct ft_model *m, int64_t T)
+{
+    const int64_t each = (T + m->s.split - 1) / m->s.split, at = m->s.split > 1 ? m->o.tensor_rank * each : 0;
+    const int64_t first = at < T ? at : T;
+    return (struct own){first, T - first < each ? T - first : each, each};
+}
+
+/* The parts of the segments that lie among the own tokens, for the masks of dropout: an element's number in its row stays. */
+static struct ft_segments own_segments(struct ft_model *m, const struct ft_run *r)
+{
+    if (m->s.split == 1 || !r->drops) return r->seg;
+    int32_t *cu = m->cut, *offset = cu + m->s.N + 1;
+    struct ft_segments own = {0, cu, m->cut_rows, offset};
+    cu[0] = 0;
+    for (int64_t i = 0; i < r->seg.n; i++) {
+        const int64_t start = r->seg.cu[i], from = start > r->first ? start : r->first, end = r->first + r->n;
+        const int64_t to = r->seg.cu[i + 1] < end ? r->seg.cu[i + 1] : end;
+        if (from >= to) continue;
+        m->cut_rows[own.n] = r->seg.rows[i];
+        offset[own.n] = (int32_t)((r->seg.row_offset ? r->seg.row_offset[i] : 0) + from - start);
+        cu[++own.n] = (int32_t)(to - r->first);
+    }
+    return own;
+}
+
+/* Sends ids, positions, trained positions with their targets, and the own ones of them to the device. */
 static struct ft_run begin(struct ft_model *m, const struct ft_batch *b, bool training)
 {
     const int64_t line = m->s.T + 2;
-    int32_t *ids = m->host, *positions = ids + line, *trained = positions + line, *targets = trained + line;
+    int32_t *ids = m->host, *positions = ids + line, *trained = positions + line, *targets = trained + line, *mine = targets + line;
     int32_t *device = ft_nn_buffer(m, FT_BUF_INTS);
-    struct ft_run r = {.m = m, .b = b, .T = b->T, .drops = training && b->rows};
+    const struct own own = own_of(m, b->T);
+    struct ft_run r = {.m = m, .b = b, .T = b->T, .first = own.first, .n = own.n, .each = own.each, .drops = training && b->rows};
     r.seg = (struct ft_segments){b->n_segments, b->cu_seqlens, b->rows, b->row_offset};
+    r.own = own_segments(m, &r);
     r.ids = device;
     r.positions = device + line;
     r.trained = device + 2 * line;
     r.targets = device + 3 * line;
+    r.own_trained = device + 4 * line;
     memcpy(ids, b->ids, (size_t)b->T * sizeof *ids);
     memcpy(positions, b->positions, (size_t)b->T * sizeof *ids);
     for (int64_t i = 0; i < b->T; i++) {
         if (b->targets[i] == -100) continue;
+        if (i < r.first) r.first_trained++;
+        else if (i < r.first + r.n) mine[r.n_own_trained++] = (int32_t)(i - r.first);
         trained[r.n_trained] = (int32_t)i;
         targets[r.n_trained++] = b->targets[i];
     }
-    ft_device_write(m->o.device, device, m->host, 4 * line * (int64_t)sizeof *device);
+    ft_device_write(m->o.device, device, m->host, 5 * line * (int64_t)sizeof *device);
     return r;
 }
 
@@ -179,7 +216,7 @@ static enum ft_code layers_fwd(struct ft_run *r, struct ft_err *err)
         const bool last = l == m->s.layers - 1;
         code = ft_nn_layer_fwd(r, l, last ? out : delta, err);
         if (code) return code;
-        if (last) m->k->add(m->kc, m->o.compute, r->T * m->s.h, ft_nn_act(m, l, FT_ACT_X2), out);
+        if (last) m->k->add(m->kc, m->o.compute, r->n * m->s.h, ft_nn_act(m, l, FT_ACT_X2), out);
         else
             ft_nn_norm(r, l + 1, FT_SLOT_NORM1, ft_nn_act(m, l, FT_ACT_X2), delta, ft_nn_act(m, l + 1, FT_ACT_X),
                        ft_nn_act(m, l + 1, FT_ACT_Y1));
@@ -199,7 +236,7 @@ static bool has_targets(const struct ft_batch *b)
 
 int64_t ft_model_stage_bytes(const struct ft_model *m, const struct ft_batch *b)
 {
-    return has_targets(b) ? b->T * m->s.h * (int64_t)ft_nn_size(m) : 0;
+    return has_targets(b) ? own_of(m, b->T).n * m->s.h * (int64_t)ft_nn_size(m) : 0;
 }
 
 void *ft_model_stage_input(const struct ft_model *m, int slot)
@@ -248,7 +285,7 @@ enum ft_code ft_model_stage_backward(struct ft_model *m, const struct ft_batch *
     enum ft_code code = FT_OK;
     if (!r.n_trained) return code;
     for (int64_t l = m->s.layers - 1; l >= 0 && !code; l--) code = ft_nn_layer_bwd(&r, l, err);
-    if (!code && is_first(m)) ft_nn_embed_bwd(&r, ft_nn_buffer(m, FT_BUF_DX));
+    if (!code && is_first(m)) code = ft_nn_embed_bwd(&r, ft_nn_buffer(m, FT_BUF_DX), err);
     return code;
 }
 

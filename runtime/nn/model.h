@@ -19,6 +19,7 @@ struct ft_model;
 struct ft_model_config;
 struct ft_device;
 struct ft_comm;
+struct ft_arena;
 
 /* A micro-batch: its rows one after another, no pads. Owner: the caller, unchanged during the call. */
 struct ft_batch {
@@ -39,6 +40,7 @@ struct ft_model_options {
     int tensor, tensor_rank, pipeline, stage;
     int chunks;                 /* of layers on each stage (interleaved: chunk c is virtual stage c*pipeline + stage); 0: one */
     int64_t micro_batches;      /* of an update: how many of them a stage keeps at once (runtime maths, section 7); 0: one */
+    bool sequence;              /* outside of the linears a tensor rank has its part of the tokens (runtime maths, section 6) */
     enum ft_dtype compute;      /* FT_F32 or FT_BF16 */
     int recompute;              /* 0 off, 1 selective, 2 full */
     int64_t max_tokens;         /* micro_batch * seq_len */
@@ -50,6 +52,8 @@ struct ft_model_options {
 enum ft_code ft_model_create(const struct ft_model_options *o, struct ft_model **out, struct ft_err *err) FT_MUST_CHECK;
 void ft_model_destroy(struct ft_model *m);
 const struct ft_param *ft_model_params(const struct ft_model *m, size_t *n);
+/* The rows that a model of these options has, in a. Needs neither device nor weights. */
+const struct ft_param *ft_model_rows(const struct ft_model_options *o, struct ft_arena *a, size_t *n);
 
 /* weights: pool of the compute type, grads: pool of fp32 (may be NULL: frozen/evaluation only); offsets[i]: element index of
  * parameter i in both pools. */
@@ -63,10 +67,11 @@ enum ft_code ft_model_forward_backward(struct ft_model *m, const struct ft_batch
 enum ft_code ft_model_evaluate(struct ft_model *m, const struct ft_batch *b, double *ce_sum, float *token_loss,
                                struct ft_err *err) FT_MUST_CHECK;
 /* ---- one stage of a pipeline (runtime maths, section 7); with pipeline = 1 the whole model ----
- * A micro-batch lives in a slot from its forward to its backward, once for each chunk that it is in. Messages between stages are (T,h) in the compute type, of as many
- * bytes as both ends find in the batch: shapes are never sent. Pointers belong to the model. */
+ * A micro-batch lives in a slot from its forward to its backward, once for each chunk that it is in. Messages between stages are (T,h) in
+ * the compute type (with sequence: of this rank's tokens only), of as many bytes as both ends find in the batch: shapes are never sent.
+ * Pointers belong to the model. */
 int ft_model_live(const struct ft_model *m); /* number of slots */
-/* 0 for a batch without targets: nothing is computed for it on any stage. */
+/* 0 for a batch without targets, nothing is computed for it on any stage, and where this rank has none of its tokens (sequence). */
 int64_t ft_model_stage_bytes(const struct ft_model *m, const struct ft_batch *b);
 void *ft_model_stage_input(const struct ft_model *m, int slot); /* what the stage before computed goes here before the forward */
 const void *ft_model_stage_output(const struct ft_model *m);    /* after a forward, until the next: what the stage behind needs */

@@ -15,8 +15,9 @@ enum ft_shard {
 
 /* What a rank's gradient of a row is before gradients are finished (runtime maths, section 5). */
 enum ft_partial {
-    FT_PARTIAL_NO,      /* complete, and the same on every rank that holds the same elements */
-    FT_PARTIAL_TENSOR,  /* a part on every rank of the tensor group: SUM over it (q_norm, k_norm: each rank has only its heads) */
+    FT_PARTIAL_NO,     /* complete, and the same on every rank that holds the same elements */
+    FT_PARTIAL_TENSOR, /* a part on every rank of the tensor group: SUM over it (q_norm, k_norm: each rank has only its heads; the norms
+                         * of layers with sequence parallelism: only its tokens) */
     FT_PARTIAL_REPLICAS /* a part on each of the t/K ranks that hold the same K/V head: SUM over them */
 };
 

@@ -66,6 +66,7 @@ static void write_plan(struct ft_jw *w, const struct ft_job_config *job, const s
     ft_jw_kint(w, "tensor", s->layout.mesh.size[FT_AXIS_TP]);
     ft_jw_kint(w, "pipeline", s->layout.mesh.size[FT_AXIS_PP]);
     ft_jw_kint(w, "data", s->layout.mesh.size[FT_AXIS_DP]);
+    ft_jw_kbool(w, "sequence", job->parallel.sequence && s->layout.mesh.size[FT_AXIS_TP] > 1);
     ft_jw_kstr(w, "order", job->parallel.order);
     ft_jw_end(w);
     ft_jw_kbool(w, "legal", faults->n_errors == 0);
@@ -166,7 +167,9 @@ static void print_plan(struct ft_buf *b, const struct ft_setup *s)
     const int t = s->options.tensor, p = s->options.pipeline;
     ft_buf_addf(b, "model   %s, %lld parameters, %lld layers, seq_len %lld\n", c->model_type, (long long)s->n_parameters,
                 (long long)c->L, (long long)s->seq_len);
-    if (t * p > 1) ft_buf_addf(b, "layout  tensor %d × pipeline %d × data %lld\n", t, p, (long long)s->layout.deal.data);
+    if (t * p > 1)
+        ft_buf_addf(b, "layout  tensor %d × pipeline %d × data %lld%s\n", t, p, (long long)s->layout.deal.data,
+                    t > 1 && s->options.sequence ? ", sequence parallel" : "");
     ft_buf_addf(b, "batch   global batch %lld = micro %lld × accumulation %lld × dp %lld\n", (long long)s->layout.deal.global_batch,
                 (long long)s->layout.deal.micro, (long long)s->layout.accumulation, (long long)s->layout.deal.data);
     if (p > 1) {

@@ -5,7 +5,8 @@
 
 struct ft_settings ft_setup_settings(const struct ft_setup *s)
 {
-    return (struct ft_settings){s->layout.deal.micro, s->options.recompute, s->options.tensor, (int)s->layout.deal.data};
+    return (struct ft_settings){s->layout.deal.micro, s->options.recompute, s->options.tensor, (int)s->layout.deal.data,
+                                s->options.sequence};
 }
 
 /* Elements of the logical tensor: the last rows of a padded vocabulary are none. */
@@ -25,14 +26,14 @@ struct ft_need ft_setup_need(const struct ft_setup *s, const struct ft_settings 
     o.max_tokens = x->micro_batch * s->seq_len;
     o.recompute = x->recompute;
     o.tensor = x->tensor;
+    o.sequence = x->sequence;
     o.tensor_rank = tensor_rank;
     o.stage = stage;
     o.micro_batches = s->layout.deal.global_batch / (x->micro_batch * x->data);
     size_t n;
     struct ft_need need = {0};
     struct ft_arena *arena = ft_arena_create();
-    const struct ft_param *rows = ft_model_config_chunk_rows(&s->config, o.tensor, tensor_rank, o.pipeline, o.chunks, stage, 1,
-                                                             arena, &n, NULL);
+    const struct ft_param *rows = ft_model_rows(&o, arena, &n);
     const struct ft_buckets b = ft_memory_buckets(rows, n, x->data, 0, arena);
     for (size_t i = 0; i < n; i++) need.parameters += held(&rows[i]);
     need.memory = ft_memory_plan(&b, &o);
@@ -124,6 +125,9 @@ static void add_advice(const struct ft_setup *s, struct ft_buf *fix)
     x.micro_batch = now.micro_batch;
     if (now.recompute != FT_RECOMPUTE_FULL) advise(fix, "recompute = full", total_with(s, &x));
     if (now.micro_batch > 1 && now.recompute != FT_RECOMPUTE_FULL) advise(fix, "both", both);
+    x = now;
+    x.sequence = true;
+    if (now.tensor > 1 && !now.sequence) advise(fix, "[parallel] sequence = yes", total_with(s, &x));
     x = now;
     x.data *= 2;
     if (global % (now.micro_batch * x.data) == 0) {

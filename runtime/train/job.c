@@ -91,6 +91,9 @@ static void check_pairs(const struct ft_job_config *j, struct ft_faults *faults)
                      (long long)j->eval.patience);
         ft_fault_fix(faults, "set [eval] every to a number of updates");
     }
+    if (j->parallel.sequence && j->parallel.tensor == 1)
+        ft_job_fault(j, faults, FT_SEV_WARNING, FT_JOB_PARALLEL, "sequence",
+                     "sequence = yes has no effect with tensor = 1: tokens are split over the tensor ranks");
     if (j->eval.every && !valid && !j->data.general.n)
         ft_job_fault(j, faults, FT_SEV_WARNING, FT_JOB_EVAL, "every",
                      "every = %lld has no effect: neither [data] valid nor general is given", (long long)j->eval.every);
@@ -103,10 +106,6 @@ static void check_built(const struct ft_job_config *j, struct ft_faults *faults)
     if (ft_coll_built(ft_train_collectives[j->train.collectives], &why)) {
         ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_TRAIN, "collectives", "%s", why.text);
         ft_fault_fix(faults, "%s", why.fix);
-    }
-    if (j->parallel.sequence) {
-        ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "sequence", "sequence = yes is not built yet");
-        ft_fault_fix(faults, "set sequence = no");
     }
 }
 

@@ -71,13 +71,13 @@ static void plan_memory(struct ft_setup *s)
                                            .stage = s->coord.c[FT_AXIS_PP],
                                            .chunks = (int)j->parallel.virtual_pipeline,
                                            .micro_batches = s->layout.accumulation,
+                                           .sequence = j->parallel.sequence,
                                            .compute = j->model.precision == FT_PRECISION_FP32 ? FT_F32 : FT_BF16,
                                            .recompute = j->model.recompute,
                                            .max_tokens = j->train.micro_batch * s->seq_len,
                                            .seq_len = s->seq_len,
                                            .seed = (uint64_t)j->train.seed};
-    s->rows = ft_model_config_chunk_rows(&s->config, t, s->options.tensor_rank, p, s->options.chunks, s->options.stage, 1, s->arena,
-                                         &s->n_rows, NULL);
+    s->rows = ft_model_rows(&s->options, s->arena, &s->n_rows);
     s->buckets = ft_memory_buckets(s->rows, s->n_rows, s->layout.mesh.size[FT_AXIS_DP], s->coord.c[FT_AXIS_DP], s->arena);
     s->memory = ft_memory_plan(&s->buckets, &s->options);
 }

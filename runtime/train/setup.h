@@ -51,6 +51,7 @@ struct ft_settings {
     int64_t micro_batch;
     int recompute; /* enum ft_recompute */
     int tensor, data;
+    bool sequence;
 };
 struct ft_settings ft_setup_settings(const struct ft_setup *s); /* those of the job */
 struct ft_need {

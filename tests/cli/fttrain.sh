@@ -105,7 +105,10 @@ expect 2 'patience = 2 without [data] valid' -- "$f" check "$job" --set eval.pat
 expect 2 'min_lr = 1 is larger than lr' -- "$f" check "$job" --set train.min_lr=1
 expect 2 'warmup' 'neither a number of updates (100) nor a share' -- "$f" check "$job" --set train.warmup=3x
 expect 0 'global batch 4 = micro 1' -- "$f" check "$job" --set parallel.tensor=2 --world 2
-expect 2 'sequence = yes is not built yet' 'set sequence = no' -- "$f" check "$job" --set parallel.sequence=yes
+expect 0 'warning: sequence = yes has no effect with tensor = 1' -- "$f" check "$job" --set parallel.sequence=yes
+expect 0 'layout  tensor 2 × pipeline 1 × data 1, sequence parallel' -- "$f" plan "$job" --set parallel.sequence=yes --set parallel.tensor=2 --world 2
+expect 0 '"sequence":true' -- "$f" plan --json "$job" --set parallel.sequence=yes --set parallel.tensor=2 --world 2
+expect 0 '"sequence":false' -- "$f" plan --json "$job" --set parallel.sequence=yes --world 2
 expect 0 'stages  2 layers each, 1F1B over 4 micro-batches: idle 0.25 of the working time (20.0 % of an update)' -- \
     "$f" plan "$job" --set parallel.pipeline=2 --world 2
 expect 0 'stage 0 F0 F1 B0 F2 B1 F3 B2 B3' 'stage 1 F0 B0 F1 B1 F2 B2 F3 B3' -- "$f" plan -v "$job" --set parallel.pipeline=2 --world 2
@@ -147,6 +150,7 @@ expect 2 -- "$f" check "$job" --set data.train="$tmp/untrained.jsonl"
 big="--set train.global_batch=64 --set train.micro_batch=64"
 expect 2 'one rank needs' 'are free' 'with the same global batch: micro_batch = 1, accumulation 64' 'recompute = full' -- \
     "$f" plan "$job" $big --memory 36000000
+expect 2 'one rank needs' '[parallel] sequence = yes (' -- "$f" plan "$job" $big --memory 36000000 --set parallel.tensor=2 --world 2
 expect 0 'fit     changed: micro_batch = ' 'global batch 64' -- "$f" plan "$job" $big --memory 36000000 --fit
 expect 0 '"fit":{"train.micro_batch":' -- "$f" plan --json "$job" $big --memory 36000000 --fit
 expect 0 '"fit":{}' -- "$f" plan --json "$job" $big --memory 4000000000 --fit

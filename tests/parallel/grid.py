@@ -274,18 +274,38 @@ def dozen(engine):
     against_one("llama31", (1, 4, 1), sets(model__recompute="full"), engine=engine)
     against_one("gpt2", (2, 2, 1), sets(parallel__virtual_pipeline="2", model__recompute="selective"), engine=engine, dropout=0.1) # chunks, masks by logical layer
     against_one("qwen3", (1, 2, 2), sets(parallel__virtual_pipeline="2", model__recompute="full"), engine=engine) # chunks, m = p
+    for family, layout, keys, dropout in (("llama", (2, 1, 1), {"train__micro_batch": "2"}, 0.0), ("gpt2", (4, 1, 1), {"model__recompute": "selective"}, 0.1),
+                                          ("gpt2", (2, 2, 1), {"parallel__virtual_pipeline": "2"}, 0.1), ("qwen2", (2, 1, 2), {"model__recompute": "full"}, 0.0),
+                                          ("qwen3", (2, 2, 2), {}, 0.0)):
+        sequence(family, layout, keys, engine, dropout)
+
+
+def sequence(family, layout, keys, engine, dropout=0.0):
+    """Tokens split over the tensor group: the updates of one rank, and the first loss and the evaluation before it of the same layout
+    without it, to the bit (sums are in the same order; only those of the norms' gradients are not)."""
+    evaluated = dict(keys, parallel__sequence="yes", data__valid="AT/train.jsonl")
+    against_one(family, layout, sets(**evaluated), engine=engine, dropout=dropout)
+    name = "%s %s sequence" % (family, "x".join(map(str, layout)))
+    if (only and only not in name) or not_allowed(family, layout, keys.get("parallel__virtual_pipeline", "1")):
+        return
+    split = train(family, layout, sets(**evaluated), engine=engine, dropout=dropout)
+    plain = train(family, layout, sets(**dict(evaluated, parallel__sequence="no")), engine=engine, dropout=dropout)
+    same(name + " on and off", split, plain)
+    if not (split.why or plain.why):
+        expect(name + " on and off: the first loss", (split.losses[0], split.evals[0]) == (plain.losses[0], plain.evals[0]),
+               (split.losses[0], plain.losses[0], split.evals[0], plain.evals[0]))
 
 
 def bits(engine):
     """Same layout, same micro-batch: the same bits, a second time, with anything recomputed, with evaluations between, stopped and
     resumed. RT-15: replicas stay what they are on all these paths."""
-    cases = (("qwen3", (4, 1, 1), "1"), ("gpt2", (2, 2, 1), "1"), ("llama31", (1, 2, 1), "2"), ("llama31", (2, 1, 2), "1"), ("smollm2", (1, 2, 2), "1"),
-             ("qwen3", (2, 2, 2), "1"), ("smollm2", (2, 2, 1), "2"))
-    for family, layout, chunks in cases if "--full" in sys.argv else cases[:3]:
-        name = "%s %s%s" % (family, "x".join(map(str, layout)), " in chunks" if chunks != "1" else "")
+    cases = (("qwen3", (4, 1, 1), "1", "yes"), ("gpt2", (2, 2, 1), "1", "no"), ("llama31", (1, 2, 1), "2", "no"), ("llama31", (2, 1, 2), "1", "no"),
+             ("smollm2", (1, 2, 2), "1", "no"), ("qwen3", (2, 2, 2), "1", "no"), ("smollm2", (2, 2, 1), "2", "yes"), ("gpt2", (4, 1, 1), "1", "yes"))
+    for family, layout, chunks, split in cases if "--full" in sys.argv else cases[:3]:
+        name = "%s %s%s%s" % (family, "x".join(map(str, layout)), " in chunks" if chunks != "1" else "", " sequence" if split == "yes" else "")
         if (only and only not in name) or not_allowed(family, layout):
             continue
-        common = dict(train__micro_batch="2", checkpoint__every=str(UPDATES // 2), checkpoint__keep="0", parallel__virtual_pipeline=chunks)
+        common = dict(train__micro_batch="2", checkpoint__every=str(UPDATES // 2), checkpoint__keep="0", parallel__virtual_pipeline=chunks, parallel__sequence=split)
         first = train(family, layout, sets(**common), 0.1, engine=engine)
         same_bits(name + " a second time", train(family, layout, sets(**common), 0.1, engine=engine, again=1), first)
         for mode in ("selective", "full"):
@@ -296,7 +316,7 @@ def bits(engine):
         evaluated = train(family, layout, evals, 0.1, engine=engine)
         expect(name + ": evaluations", len(evaluated.evals) == UPDATES + 1, evaluated.evals)
         same_bits(name + " evaluated", evaluated, first)
-        one = train(family, (1, 1, 1), tuple(kv for kv in evals if kv[0] != "parallel.virtual_pipeline"), 0.1)
+        one = train(family, (1, 1, 1), tuple(kv for kv in evals if kv[0] not in ("parallel.virtual_pipeline", "parallel.sequence")), 0.1)
         worst = max([off(a, b) for a, b in zip(one.evals, evaluated.evals)], default=1)
         expect(name + ": evaluations as on one rank", worst <= TOL, (one.evals, evaluated.evals))
         if expect(name + ": two checkpoints", len(first.saved) == 2, first.saved):
@@ -308,15 +328,15 @@ def bits(engine):
 def moved(engine):
     """RT-03, RT-18: a run that is saved at one layout goes on at another, and another, as if nothing had happened; what a layout loads
     it exports to the bit (a run at its last update has nothing to train and exports)."""
-    for family, precision, chain in (("gpt2", "fp32", ((4, 1, 2), (1, 2, 2, 2), (2, 1, 1))), ("qwen3", "bf16", ((2, 1, 2), (4, 1, 1), (1, 1, 1))),
-                                     ("llama31", "fp32", ((1, 4, 1), (2, 2, 1), (2, 1, 2)))): # a fourth number: chunks
+    for family, precision, chain in (("gpt2", "fp32", ((4, 1, 2), (1, 2, 2, 2), (2, 1, 1, 1, "yes"))), ("qwen3", "bf16", ((2, 1, 2, 1, "yes"), (4, 1, 1), (1, 1, 1))),
+                                     ("llama31", "fp32", ((1, 4, 1), (2, 2, 1), (2, 1, 2)))): # behind data: chunks, sequence
         name = "%s %s moved %s" % (family, precision, " > ".join("x".join(map(str, layout)) for layout in chain))
         if only and only not in name:
             continue
         def part(layout, **more):
-            chunks = str((layout + (1,))[3])
+            chunks, split = [str(x) for x in (layout + (1, "no")[len(layout) - 3:])[3:]]
             return train(family, layout[:3], sets(model__precision=precision, checkpoint__every="4", checkpoint__keep="0", export__dtype="fp32",
-                                                  parallel__virtual_pipeline=chunks), engine=engine, **more)
+                                                  parallel__virtual_pipeline=chunks, parallel__sequence=split), engine=engine, **more)
         why = [w for w in [not_allowed(family, layout[:3], str((layout + (1,))[3])) for layout in chain] if w]
         if why:
             skipped.append("%s: %s" % (name, why[0]))
@@ -362,9 +382,15 @@ def full(engine):
                 mode = ("off", "selective", "full")[i % 3]
                 against_one(family, layout, sets(parallel__virtual_pipeline="2", model__recompute=mode), engine=engine, dropout=0.1)
             against_one(family, layout, sets(model__recompute="full"), engine=engine, dropout=0.1)
+            if layout[0] > 1:
+                keys = {"model__recompute": ("off", "selective", "full")[(i + 1) % 3], "parallel__virtual_pipeline": "2" if layout[1] > 1 and i % 2 else "1"}
+                sequence(family, layout, keys, engine, 0.1 if i % 3 else 0.0)
+                against_one(family, layout, sets(model__precision="bf16", parallel__sequence="yes"), tol=1e-2, weights=False, engine=engine)
             against_one(family, layout, sets(model__precision="bf16"), tol=1e-2, weights=False, engine=engine)
             if family in ("llama", "gpt2"):
-                against_one(family, layout, sets(train__global_batch="64", data__packing="yes", data__seq_len="64"), engine=engine, updates_at_once=UPDATES)
+                for split in ("no", "yes")[:2 if layout[0] > 1 else 1]:
+                    packed = sets(train__global_batch="64", data__packing="yes", data__seq_len="64", parallel__sequence=split)
+                    against_one(family, layout, packed, engine=engine, updates_at_once=UPDATES)
 
 
 def option(name, default):

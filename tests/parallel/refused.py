@@ -59,7 +59,6 @@ CASES = (
     ("patience",                 LLAMA, 1, ["eval.patience=3"],                                     ["patience = 3 without [data] valid"]),
     ("positions",                dict(model_type="gpt2", n_positions=64, n_embd=48, n_head=4, n_layer=2, vocab_size=199), 1, ["data.seq_len=65"],
                                                                                                     ["65", "64 learned positions"]),
-    ("not built",                LLAMA, 2, ["parallel.sequence=yes", "parallel.tensor=2"],          ["sequence = yes is not built yet"]),
     ("all at once",              QWEN, 6, ["parallel.tensor=7", "parallel.pipeline=3", "parallel.virtual_pipeline=2", "train.global_batch=10",
                                            "train.micro_batch=4", "eval.patience=2"],
                                  ["world size 6 is not divisible by tp·pp = 21", "2 kv heads and tp 7", "(f) 4864 does not divide by 7", "4 layers over 3 stages; works: 1,2,4",

@@ -31,6 +31,9 @@
 
 /* One rank's part of a model, ready to be trained. */
 struct part {
+    bool sequence; /* before open_part(): the model's options */
+    int recompute;
+    struct ft_comm *of; /* the comm of another part of the same ranks; NULL: a comm of its own */
     struct ft_arena *arena;
     struct ft_model_config config;
     struct ft_device *device;
@@ -69,13 +72,16 @@ static int open_part(const struct ft_place *place, const char *json, int t, int6
     x->arena = ft_arena_create();
     OK(ft_model_config_parse("test", json, strlen(json), x->arena, &x->config, err));
     OK(ft_device_open("cpu", 0, 1, &x->device, err));
-    OK(ft_comm_open(t > 1 ? place : &alone, ft_mesh_make(t, 1, 1, 1), &co, &x->comm, err));
+    x->comm = x->of;
+    if (!x->of) OK(ft_comm_open(t > 1 ? place : &alone, ft_mesh_make(t, 1, 1, 1), &co, &x->comm, err));
     const struct ft_model_options o = {.config = &x->config,
                                        .device = x->device,
                                        .comm = x->comm,
                                        .tensor = t,
                                        .tensor_rank = at.c[FT_AXIS_TP],
                                        .pipeline = 1,
+                                       .sequence = x->sequence,
+                                       .recompute = x->recompute,
                                        .compute = FT_F32,
                                        .max_tokens = T,
                                        .seq_len = T,
@@ -120,7 +126,7 @@ static int open_part(const struct ft_place *place, const char *json, int t, int6
 static void close_part(struct part *x)
 {
     ft_model_destroy(x->model);
-    ft_comm_close(x->comm);
+    if (!x->of) ft_comm_close(x->comm);
     ft_device_close(x->device);
     free(x->weights);
     ft_arena_destroy(x->arena);
@@ -157,6 +163,13 @@ static void make_micro(struct micro *m, int64_t V, int k)
     m->rows[0] = 2 * k;
     m->rows[1] = 2 * k + 1;
     m->b = (struct ft_batch){TOKENS, m->ids, m->positions, m->targets, 2, m->cu, m->rows, NULL};
+}
+
+/* The first T tokens of it. */
+static void shorten(struct micro *m, int T)
+{
+    m->cu[2] = T;
+    m->b.T = T;
 }
 
 static int step_of(const struct ft_place *place, struct part *x, const struct ft_batch *b, double *ce, double *norm)
@@ -199,16 +212,24 @@ static int same_gradients(const struct ft_place *place, const struct part *mine,
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-5 * fmax(fabs(a), fabs(b)); }
 
+struct trial {
+    const char *json;
+    bool sequence;
+};
+
 static int five_updates(const struct ft_place *place, void *arg)
 {
-    struct part mine = {0}, one = {0};
+    const struct trial *trial = arg;
+    struct part mine = {.sequence = trial->sequence}, one = {0};
     struct micro m;
     size_t param;
     double a, b, n, n1;
-    if (open_part(place, arg, place->world, TOKENS, noise, &mine) || open_part(place, arg, 1, TOKENS, noise, &one)) return 1;
+    if (open_part(place, trial->json, place->world, TOKENS, noise, &mine) || open_part(place, trial->json, 1, TOKENS, noise, &one))
+        return 1;
     for (int k = 0; k < 5; k++) {
         make_micro(&m, mine.config.V, k);
-        if (k == 2) { /* an evaluation on the way leaves nothing behind */
+        if (trial->sequence) shorten(&m, TOKENS - k); /* no longer a multiple of t: places without a token, ranks without any */
+        if (k == 2) {                                 /* an evaluation on the way leaves nothing behind */
             OK(ft_model_evaluate(mine.model, &m.b, &a, NULL, err));
             OK(ft_model_evaluate(one.model, &m.b, &b, NULL, err));
             WANT(near(a, b));
@@ -271,9 +292,82 @@ static void rt15_five_updates_at_many_cuts(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        char json[512];
-        (void)snprintf(json, sizeof json, "%s", models[i].json);
-        struct ranks r = {.n = models[i].t, .run = five_updates, .arg = json};
+        for (int sequence = 0; sequence < 2; sequence++) {
+            struct trial trial = {models[i].json, sequence == 1};
+            struct ranks r = {.n = models[i].t, .run = five_updates, .arg = &trial};
+            ranks_run(&r);
+            print_message("t=%d, %s%s\n", models[i].t, models[i].what, sequence ? ", sequence" : "");
+            ranks_all_ok(&r);
+        }
+    }
+}
+
+/* ---- sequence parallelism against the same ranks without it, and recomputing: to the bit, but for the norms' order of summing ---- */
+
+static bool same_bits(const struct part *x, const struct part *y, size_t k)
+{
+    return !memcmp(x->grads + x->offsets[k], y->grads + y->offsets[k], (size_t)ft_param_local(&x->rows[k]) * sizeof(float));
+}
+
+/* Rows whose gradient each rank has of its own tokens only: the two norms of each layer, and nothing else. */
+static int check_partial_rows(const struct ft_place *place, const struct part *plain, const struct part *seq)
+{
+    const int64_t each = plain->config.layernorm ? 4 : 2;
+    int64_t more = 0;
+    WANT(plain->n == seq->n);
+    for (size_t k = 0; k < plain->n; k++) {
+        const bool partial = plain->rows[k].partial != seq->rows[k].partial;
+        if (partial)
+            WANT(seq->rows[k].partial == FT_PARTIAL_TENSOR && seq->rows[k].layer >= 0 && seq->rows[k].shard == FT_SHARD_NONE);
+        more += partial;
+    }
+    WANT(more == each * plain->config.L);
+    return 0;
+}
+
+static int same_as_without(const struct ft_place *place, void *arg)
+{
+    const struct trial *trial = arg;
+    struct part plain = {0}, seq[3];
+    struct micro m;
+    double a, b, n, n1;
+    if (open_part(place, trial->json, place->world, TOKENS, noise, &plain)) return 1;
+    for (int i = 0; i < 3; i++) {
+        seq[i] = (struct part){.sequence = true, .recompute = i, .of = plain.comm};
+        if (open_part(place, trial->json, place->world, TOKENS, noise, &seq[i])) return 1;
+    }
+    if (check_partial_rows(place, &plain, &seq[0])) return 1;
+    for (int k = 0; k < 5; k++) {
+        make_micro(&m, plain.config.V, k);
+        shorten(&m, TOKENS - k);
+        if (step_of(place, &plain, &m.b, &a, &n)) return 1;
+        for (int i = 0; i < 3; i++) {
+            memcpy(seq[i].weights, plain.weights, (size_t)plain.b.total * sizeof(float));
+            if (step_of(place, &seq[i], &m.b, &b, &n1)) return 1;
+            WANT(a == b && near(n, n1));
+            for (size_t p = 0; p < plain.n; p++) {
+                if (i == 0 && plain.rows[p].partial != seq[0].rows[p].partial) continue;
+                if (same_bits(&seq[i], i ? &seq[0] : &plain, p)) continue;
+                say("rank %d, recompute %d: the gradient of %s has other bits\n", place->rank, i, plain.rows[p].name);
+                return 1;
+            }
+        }
+        OK(ft_model_evaluate(plain.model, &m.b, &a, NULL, err));
+        OK(ft_model_evaluate(seq[0].model, &m.b, &b, NULL, err));
+        WANT(a == b);
+        ft_optimizer_step(&plain.optim, 1e-2, ft_clip_coef(1, n));
+    }
+    for (int i = 0; i < 3; i++) close_part(&seq[i]);
+    close_part(&plain);
+    return 0;
+}
+
+static void rt13_sequence_changes_no_bit_but_the_norms(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct trial trial = {models[i].json, true};
+        struct ranks r = {.n = models[i].t, .run = same_as_without, .arg = &trial};
         ranks_run(&r);
         print_message("t=%d, %s\n", models[i].t, models[i].what);
         ranks_all_ok(&r);
@@ -399,14 +493,17 @@ static void rt07_a_zero_head_loses_ln_V(void **state)
 static void rt07_a_vocabulary_of_65535_on_four_ranks(void **state)
 {
     (void)state;
-    char json[] = LLAMA("llama", "Llama",
-                        "\"hidden_size\":8,\"num_attention_heads\":4,\"intermediate_size\":8,\"vocab_size\":65535", "");
-    struct ranks r = {.n = 4, .run = five_updates, .arg = json};
+    struct trial trial = {
+        LLAMA("llama", "Llama", "\"hidden_size\":8,\"num_attention_heads\":4,\"intermediate_size\":8,\"vocab_size\":65535", ""),
+        false};
+    struct ranks r = {.n = 4, .run = five_updates, .arg = &trial};
     ranks_run(&r);
     ranks_all_ok(&r);
 }
 
-/* More tensor ranks never plan more, for any micro-batch and recompute mode (the logits of a chunk are of one size whatever t is). */
+/* More tensor ranks never plan more, for any micro-batch and recompute mode (the logits of a chunk are of one size whatever t is);
+ * sequence parallelism plans less again, by what norms and residuals of a layer take: (1-1/t) of 4h a token, of h where all else is
+ * recomputed, and of the norms' statistics. */
 static void a_plan_falls_with_tensor_ranks(void **state)
 {
     (void)state;
@@ -420,21 +517,29 @@ static void a_plan_falls_with_tensor_ranks(void **state)
     assert_int_equal(ft_model_config_parse("test", json, strlen(json), a, &c, &err), FT_OK);
     for (int recompute = 0; recompute < 3; recompute++)
         for (int64_t T = 64; T <= 16384; T *= 4) {
-            int64_t before = INT64_MAX;
+            int64_t before = INT64_MAX, before_split = INT64_MAX;
             for (int t = 1; t <= 8; t *= 2) {
-                const struct ft_model_options o = {.config = &c,
-                                                   .tensor = t,
-                                                   .pipeline = 1,
-                                                   .compute = FT_BF16,
-                                                   .recompute = recompute,
-                                                   .max_tokens = T,
-                                                   .seq_len = 64};
+                struct ft_model_options o = {.config = &c,
+                                             .tensor = t,
+                                             .pipeline = 1,
+                                             .compute = FT_BF16,
+                                             .recompute = recompute,
+                                             .max_tokens = T,
+                                             .seq_len = 64};
                 const struct ft_model_memory m = ft_model_memory(&o);
                 const int64_t sum = m.activations + m.logits + m.buffers;
                 if (sum >= before)
                     fail_msg("t %d, %lld tokens, recompute %d: %lld bytes, not less than %lld", t, (long long)T, recompute,
                              (long long)sum, (long long)before);
                 before = sum;
+                o.sequence = true;
+                const struct ft_model_memory split = ft_model_memory(&o);
+                const int64_t kept = recompute == 2 ? c.h * 2 : recompute == 1 ? 2 * c.h * 2 + 8 : 4 * c.h * 2 + 8;
+                const int64_t less = (T - T / t) * kept * c.L, off = m.activations - split.activations - less;
+                assert_true(off <= 0 && off >= -c.L * 2 * 256); /* the statistics start at multiples of 256 */
+                assert_true(t == 1 ? split.buffers == m.buffers : split.buffers < m.buffers);
+                assert_true(split.activations + split.logits + split.buffers < before_split);
+                before_split = split.activations + split.logits + split.buffers;
             }
         }
     ft_arena_destroy(a);
@@ -445,6 +550,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rt06_rows_of_a_rank),
         cmocka_unit_test(rt15_five_updates_at_many_cuts),
+        cmocka_unit_test(rt13_sequence_changes_no_bit_but_the_norms),
         cmocka_unit_test(rt07_known_losses_and_gradients),
         cmocka_unit_test(rt07_a_zero_head_loses_ln_V),
         cmocka_unit_test(rt07_a_vocabulary_of_65535_on_four_ranks),

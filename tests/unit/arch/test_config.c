@@ -348,6 +348,12 @@ static void tiling(void **state)
     assert_string_equal(rows[4].name, "h.0.attn.c_attn.weight#q"); /* [in, out part], split on the output axis */
     assert_true(rows[4].shard == FT_SHARD_DIM1 && rows[4].local[0] == 48 && rows[4].local[1] == 24 && rows[4].origin[1] == 24);
     assert_int_equal(ft_model_config_rows(&c, 1, 0, 1, 0, 64, a, &n, NULL)[0].local[0], 128);
+    for (int t = 1; t <= 2; t++) { /* sequence parallelism: the layers' norms see a part of the tokens */
+        const struct ft_model_part part = {.tensor = t, .pipeline = 1, .chunks = 1, .vocab_multiple = 1, .sequence = true};
+        rows = ft_model_config_part_rows(&c, &part, a, &n, NULL);
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(rows[i].partial, t > 1 && strstr(rows[i].name, ".ln_") ? FT_PARTIAL_TENSOR : FT_PARTIAL_NO);
+    }
     ft_arena_destroy(a);
 }
 
