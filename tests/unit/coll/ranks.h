@@ -27,18 +27,28 @@ struct ranks {
     /* Runs in the child; the return value becomes its exit status; say() goes to results. */
     int (*run)(const struct ft_place *place, void *arg);
     /* after ranks_run: */
-    int status[RANKS_MAX];     /* wait status; -1: was not started */
-    bool late[RANKS_MAX];      /* had to be killed */
-    double seconds[RANKS_MAX]; /* from start to end */
+    int status[RANKS_MAX]; /* wait status; -1: was not started */
+    bool late[RANKS_MAX];  /* had to be killed */
     char text[RANKS_MAX][4096];
 };
 
 void ranks_run(struct ranks *r);
+
+/* A place that ranks pass, and that one of them can wait at until so many others have: an event where a test would guess a time. Opened
+ * before the ranks are forked, or by each of them at a FIFO that their starter made. */
+struct gate {
+    int fd[2];
+};
+void gate_open(struct gate *g, const char *fifo);
+void gate_close(struct gate *g);
+void gate_pass(const struct gate *g);
+void gate_wait(const struct gate *g, int n);
+
 /* This process is one rank that something else started (mpirun): its place is in the environment. Runs run; its exit status. */
 int rank_here(int (*run)(const struct ft_place *place, void *arg), void *arg);
 void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void say_err(enum ft_code code, const struct ft_err *err);
-int free_port(void);
+int free_port(void); /* on 127.0.0.1; no other test process gets the same one while this one lives */
 /* All exited with 0; prints what they said otherwise. */
 void ranks_all_ok(const struct ranks *r);
 /* No process and no socket of ours is left. */
