@@ -138,7 +138,7 @@ static void flush_one(struct ft_console_out *o)
         ft_buf_drop(&o->q, o->at);
         o->at = 0;
     }
-    o->watch.events = o->q.n ? POLLOUT : 0;
+    ft_watch_want(o->console->loop, &o->watch, o->q.n ? POLLOUT : 0);
 }
 
 void ft_console_flush(struct ft_console *c)
@@ -168,6 +168,6 @@ void ft_console_drop(struct ft_console *c)
     for (int i = 0; i < 2; i++) {
         ft_buf_clear(&c->out[i].q);
         c->out[i].at = 0;
-        c->out[i].watch.events = 0;
+        ft_watch_want(c->loop, &c->out[i].watch, 0);
     }
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 #define CREDIT_NODE    (1024 * 1024)
 #define CREDIT_ALL     (64 * 1024 * 1024)
 #define CREDIT_LEAST   (64 * 1024)
+enum { OWN_FILES = 64, LEAST_OPEN = 16 }; /* open files of the head itself; of ranks, the others are opened when they write */
 
 int64_t ft_head_now(void) { return ft_clock_now(ft_clock_real()); }
 
@@ -253,6 +255,22 @@ static void make_output(struct ft_head *h)
     }
 }
 
+/* Every node takes some open files for as long as it is up; files of ranks get what is left, and share that. */
+static enum ft_code divide_descriptors(struct ft_head *h, struct ft_err *err)
+{
+    struct rlimit lim;
+    const size_t need = h->ops->descriptors(h->transport) + OWN_FILES + LEAST_OPEN;
+    if (getrlimit(RLIMIT_NOFILE, &lim) < 0 || lim.rlim_cur == RLIM_INFINITY) return FT_OK;
+    if (lim.rlim_cur < need) {
+        ft_fail(err, FT_CONFIG, "%d node%s need %zu open files at the head, but it may have %llu (the hard limit)", h->n_nodes,
+                h->n_nodes == 1 ? "" : "s", need, (unsigned long long)lim.rlim_cur);
+        return ft_fix(err, "raise the hard limit of open files (ulimit -Hn, or LimitNOFILE= of a service), or name fewer nodes");
+    }
+    const size_t left = (size_t)lim.rlim_cur - need + LEAST_OPEN;
+    h->mux.max_open = left < INT_MAX ? (int)left : INT_MAX;
+    return FT_OK;
+}
+
 /* A node that sees this file in the run folder shares it. */
 static enum ft_code write_nonce(struct ft_head *h, struct ft_err *err)
 {
@@ -278,6 +296,7 @@ static enum ft_code begin(struct ft_head *h, struct ft_err *err)
                                      .explain = h->check && h->q->verbose > 0,
                                      .program_dir = h->q->program_dir};
     if (!c) c = h->ops->open(&q, &h->transport, err);
+    if (!c) c = divide_descriptors(h, err);
     if (c || h->check) return c;
     if (!h->ops->same_machine) c = write_nonce(h, err);
     if (c) return c;
@@ -327,6 +346,7 @@ static void destroy(struct ft_head *h)
         free(h->ranks[r].last);
         free(h->ranks[r].evidence);
     }
+    ft_buf_fini(&h->job_file);
     free(h->nodes);
     free(h->ranks);
     free(h->actions.v);

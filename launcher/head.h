@@ -124,8 +124,9 @@ struct ft_head {
     struct ft_seating *seating; /* a smaller layout is being looked for; NULL */
     struct ft_head_ask *asks;   /* questions under way */
     uint32_t ask_id;
-    uint32_t job_number; /* of the JOB that was sent last: READYs of others are late */
-    char *why_no_seats;  /* heap */
+    uint32_t job_number;    /* of the JOB that was sent last: READYs of others are late */
+    struct ft_buf job_file; /* job.ini as that JOB sends it, with a NUL; empty: not read yet */
+    char *why_no_seats;     /* heap */
     struct ft_ctl ctl;
     struct ft_watch signals;
     int signal_fd;

@@ -29,9 +29,10 @@ struct way { /* an address of a node that the first node tries */
     char text[100];
 };
 struct found {
-    int node;
-    bool told;
+    int node, order;
+    bool told; /* by another one */
     struct ft_fault fault;
+    struct found *next; /* the same fault of a node behind it */
 };
 struct ft_check {
     struct ft_faults *faults;
@@ -53,7 +54,7 @@ static void fault_at(struct ft_head *h, int node, const struct ft_fault *f)
     struct ft_check *c = h->check;
     ft_grow(&c->found, &c->found_cap, c->n_found + 1, sizeof *c->found);
     struct found *k = &c->found[c->n_found++];
-    *k = (struct found){.node = node, .fault = *f};
+    *k = (struct found){.node = node, .order = (int)c->n_found, .fault = *f};
     k->fault.text = ft_arena_strdup(h->arena, f->text);
     if (f->fix) k->fault.fix = ft_arena_strdup(h->arena, f->fix);
 }
@@ -65,32 +66,59 @@ static void fault(struct ft_head *h, int node, const char *text, const char *fix
     fault_at(h, node, &f);
 }
 
-/* In the order of the nodes. */
+/* In the order of the nodes, those of one node in the order found. */
+static int by_node(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+    return x->node != y->node ? x->node - y->node : x->order - y->order;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    const struct found *const *px = a, *const *py = b, *x = *px, *y = *py;
+    int c = strcmp(x->fault.text, y->fault.text);
+    if (!c) c = (int)x->fault.severity - (int)y->fault.severity;
+    return c ? c : by_node(x, y);
+}
+
+static bool is_same(const struct found *x, const struct found *y)
+{
+    return x->fault.severity == y->fault.severity && !strcmp(x->fault.text, y->fault.text);
+}
+
+/* Each fault leads to the next node's equal one; those that others lead to are told by them. */
+static void chain_equal(struct ft_check *c)
+{
+    struct found **v = ft_xcalloc(c->n_found + 1, sizeof *v);
+    for (size_t i = 0; i < c->n_found; i++) v[i] = &c->found[i];
+    qsort(v, c->n_found, sizeof *v, by_text);
+    for (size_t i = 1; i < c->n_found; i++) {
+        if (!is_same(v[i - 1], v[i])) continue;
+        v[i - 1]->next = v[i];
+        v[i]->told = true;
+    }
+    free(v);
+}
+
 static void tell_found(struct ft_head *h)
 {
     struct ft_check *c = h->check;
     const char **names = ft_xcalloc((size_t)h->n_nodes + 1, sizeof *names);
     struct ft_buf folded = {0};
-    for (int n = 0; n < h->n_nodes; n++)
-        for (size_t i = 0; i < c->n_found; i++) {
-            struct found *f = &c->found[i];
-            struct ft_names set = {names, 0};
-            if (f->told || f->node != n) continue;
-            for (int m = n; m < h->n_nodes; m++)
-                for (size_t k = 0; k < c->n_found; k++) {
-                    struct found *g = &c->found[k];
-                    if (g->told || g->node != m || g->fault.severity != f->fault.severity ||
-                        strcmp(g->fault.text, f->fault.text) != 0)
-                        continue;
-                    g->told = true;
-                    if (!set.n || names[set.n - 1] != h->nodes[m].name) names[set.n++] = h->nodes[m].name;
-                }
-            ft_buf_clear(&folded);
-            ft_hostlist_fold(&set, &folded);
-            ft_faults_add(c->faults, f->fault.severity, f->fault.at, f->fault.section, f->fault.key, "%s: %s", folded.data,
-                          f->fault.text);
-            if (f->fault.fix) ft_fault_fix(c->faults, "%s", f->fault.fix);
-        }
+    if (c->n_found) qsort(c->found, c->n_found, sizeof *c->found, by_node);
+    chain_equal(c);
+    for (size_t i = 0; i < c->n_found; i++) {
+        const struct found *f = &c->found[i];
+        struct ft_names set = {names, 0};
+        if (f->told) continue;
+        for (const struct found *g = f; g; g = g->next)
+            if (!set.n || names[set.n - 1] != h->nodes[g->node].name) names[set.n++] = h->nodes[g->node].name;
+        ft_buf_clear(&folded);
+        ft_hostlist_fold(&set, &folded);
+        ft_faults_add(c->faults, f->fault.severity, f->fault.at, f->fault.section, f->fault.key, "%s: %s", folded.data,
+                      f->fault.text);
+        if (f->fault.fix) ft_fault_fix(c->faults, "%s", f->fault.fix);
+    }
     ft_buf_fini(&folded);
     free(names);
 }

@@ -39,7 +39,7 @@ static void update(struct ft_head *h)
         any = true;
         room = room && h->ranks[r].in_sent < WINDOW;
     }
-    h->in_watch.events = any && room ? POLLIN : 0;
+    ft_watch_want(&h->loop, &h->in_watch, any && room ? POLLIN : 0);
 }
 
 static void on_stuck(void *self, int64_t now)
@@ -58,7 +58,7 @@ static void on_foreground(void *self, int64_t now)
     struct ft_head *h = self;
     bool fore = tcgetpgrp(0) == getpgrp();
     if (fore) update(h);
-    else h->in_watch.events = 0;
+    else ft_watch_want(&h->loop, &h->in_watch, 0);
     if (h->in_open) ft_timer_set(&h->loop, &h->in_timer, now + FOREGROUND_EVERY, on_foreground, h);
 }
 
@@ -74,7 +74,7 @@ static void on_input(void *self, short revents)
     (void)revents;
     struct ft_head *h = self;
     if (isatty(0) && tcgetpgrp(0) != getpgrp()) {
-        h->in_watch.events = 0;
+        ft_watch_want(&h->loop, &h->in_watch, 0);
         return;
     }
     char bytes[PIECE];

@@ -119,11 +119,12 @@ static void send_folder(struct ft_head *h, int node, struct ft_buf *b)
     add_z(b, h->q->dir.path);
     add_z(b, h->folder_nonce);
     send_part(h, node, FT_PART_RUN_DIR, FT_WIRE_NODE, b);
-    ft_buf_clear(b);
-    if (ft_read_file(ft_rundir_file(&h->q->dir, "job.ini", h->arena), MAX_JOB, b, &err) != FT_OK)
-        ft_head_say(h, FT_LOG_WARN, "%s", err.text);
-    ft_buf_addc(b, 0);
-    send_part(h, node, FT_PART_JOB_FILE, FT_WIRE_NODE, b);
+    if (!h->job_file.n) {
+        if (ft_read_file(ft_rundir_file(&h->q->dir, "job.ini", h->arena), MAX_JOB, &h->job_file, &err) != FT_OK)
+            ft_head_say(h, FT_LOG_WARN, "%s", err.text);
+        ft_buf_addc(&h->job_file, 0);
+    }
+    send_part(h, node, FT_PART_JOB_FILE, FT_WIRE_NODE, &h->job_file);
 }
 
 static void send_settings(struct ft_head *h, int node, struct ft_buf *b)
@@ -211,6 +212,7 @@ static void send_seated(struct ft_head *h, enum ft_msg_type type, uint64_t numbe
 static void prepare_all(struct ft_head *h)
 {
     h->job_number++;
+    ft_buf_clear(&h->job_file); /* another layout has another one */
     if (h->plan->is_fttrain && !h->ops->same_machine && h->job.attempt == h->q->attempt)
         ft_head_choose_asked(h, h->seats, (int)h->plan->n_nodes);
     for (size_t s = 0; s < h->plan->n_nodes; s++) ft_head_prepare(h, h->seats[s]);

@@ -9,7 +9,7 @@
 #include "launcher/node_faults.h"
 #include "launcher/proc.h"
 
-enum { MISSED_SILENT = 2, MISSED_LOST = 4, LEASE_BEATS = 5 };
+enum { MISSED_SILENT = 2, MISSED_LOST = 4, LEASE_BEATS = 5, KEPT_ROOM = 4096 };
 /* A clock is known as well as its quickest answer was, and a rank may fail soon: the first answers are asked for in quick succession. */
 #define FIRST_BEATS (100 * FT_MS)
 enum { YOUNG_CLOCK = 8 };
@@ -22,6 +22,7 @@ void ft_head_flush(struct ft_head *h, int node)
     if (!n->open || !n->wire.out.n) return;
     size_t k = h->ops->write(h->transport, node, n->wire.out.data, n->wire.out.n);
     ft_buf_drop(&n->wire.out, k);
+    if (!n->wire.out.n && n->wire.out.cap > KEPT_ROOM) ft_buf_fini(&n->wire.out); /* a job was in it */
 }
 
 void ft_head_send(struct ft_head *h, int node, const struct ft_msg *m)
@@ -135,15 +136,17 @@ static void give_credit(struct ft_head *h, int node, uint64_t bytes)
     ft_head_send(h, node, &m);
 }
 
+static void give_back(struct ft_head *h, struct ft_head_node *n)
+{
+    if (n->owed < h->credit / 4) return; /* it still has three quarters of its window */
+    if (!h->mux.drop && ft_console_waiting(&h->console) >= FT_CONSOLE_ROOM) return;
+    give_credit(h, n->index, n->owed);
+    n->owed = 0;
+}
+
 void ft_head_credit(struct ft_head *h)
 {
-    if (!h->mux.drop && ft_console_waiting(&h->console) >= FT_CONSOLE_ROOM) return;
-    for (int i = 0; i < h->n_nodes; i++) {
-        struct ft_head_node *n = &h->nodes[i];
-        if (n->owed < h->credit / 4) continue; /* it still has three quarters of its window */
-        give_credit(h, i, n->owed);
-        n->owed = 0;
-    }
+    for (int i = 0; i < h->n_nodes; i++) give_back(h, &h->nodes[i]);
 }
 
 /* ---- frames ---- */
@@ -526,7 +529,7 @@ static void on_data(void *self, int node, const void *p, size_t n)
         snprintf(why, sizeof why, "the stream is broken: %.255s", k->wire.why);
         lose(h, node, "stream", why, 2);
     }
-    ft_head_credit(h);
+    give_back(h, k); /* what others are owed waits for the console, which says when it has room */
 }
 
 static void on_room(void *self, int node) { ft_head_flush(self, node); }

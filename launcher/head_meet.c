@@ -90,26 +90,40 @@ void ft_head_meet_end(struct ft_head *h)
     h->meet = NULL;
 }
 
+static int by_number(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
+
+/* By machine, nodes of one in the order of their seats. */
+static int by_machine(const void *x, const void *y)
+{
+    const struct ft_head_node *const *px = x, *const *py = y, *a = *px, *b = *py;
+    int c = strcmp(a->boot, b->boot);
+    if (!c) c = by_number(a->netns, b->netns);
+    return c ? c : a->seat - b->seat;
+}
+
 /* One machine under two names: equal boot and equal network. Equal boot alone (containers) is said once. */
 static bool is_one_machine(struct ft_head *h)
 {
     const int n = n_seats(h);
-    bool said = false;
-    for (int i = 0; i < n; i++)
-        for (int k = i + 1; k < n; k++) {
-            const struct ft_head_node *a = at_seat(h, i), *b = at_seat(h, k);
-            if (!a->boot[0] || strcmp(a->boot, b->boot) != 0) continue;
-            if (a->netns == b->netns) {
-                char text[1024];
-                snprintf(text, sizeof text,
-                         "nodes %.100s and %.100s are the same machine (equal boot id and network)\n  where: %.200s and %.200s",
-                         a->name, b->name, a->conf->from, b->conf->from);
-                refuse(h, text);
-                return true;
-            }
-            if (!said) ft_head_say(h, FT_LOG_INFO, "nodes %s and %s run on one machine (equal boot id)", a->name, b->name);
-            said = true;
-        }
+    const struct ft_head_node **v = ft_xcalloc((size_t)n, sizeof *v), *one[2] = {NULL, NULL}, *boot[2] = {NULL, NULL};
+    for (int i = 0; i < n; i++) v[i] = at_seat(h, i);
+    qsort(v, (size_t)n, sizeof *v, by_machine);
+    for (int i = 1; i < n; i++) {
+        const struct ft_head_node *a = v[i - 1], *b = v[i], **pair = a->netns == b->netns ? one : boot;
+        if (!a->boot[0] || strcmp(a->boot, b->boot) != 0 || (pair[0] && pair[0]->seat < a->seat)) continue;
+        pair[0] = a;
+        pair[1] = b;
+    }
+    free(v);
+    if (one[0]) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "nodes %.100s and %.100s are the same machine (equal boot id and network)\n  where: %.200s and %.200s",
+                 one[0]->name, one[1]->name, one[0]->conf->from, one[1]->conf->from);
+        refuse(h, text);
+        return true;
+    }
+    if (boot[0]) ft_head_say(h, FT_LOG_INFO, "nodes %s and %s run on one machine (equal boot id)", boot[0]->name, boot[1]->name);
     return false;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "launcher/head.h"
+#include "topology/hostlist.h"
 
 enum { MAX_TRIED = 64 };
 
@@ -162,15 +163,16 @@ static const struct ft_plan *with_nodes(struct ft_head *h, const int *who)
         p->nodes[s].first_rank = first->nodes[s].first_rank;
         p->nodes[s].n_ranks = first->nodes[s].n_ranks;
     }
+    bool *seated = ft_xcalloc((size_t)h->n_nodes, sizeof *seated);
+    for (size_t s = 0; s < first->n_nodes; s++) seated[who[s]] = true;
     for (int k = 0; k < h->n_nodes; k++) {
-        size_t s = 0;
-        while (s < first->n_nodes && who[s] != k) s++;
-        if (s < first->n_nodes) continue;
+        if (seated[k]) continue;
         struct ft_plan_node *spare = &p->spares[p->n_spares++];
         *spare = *h->nodes[k].conf;
         spare->index = -1;
         spare->first_rank = spare->n_ranks = 0;
     }
+    free(seated);
     return p;
 }
 
@@ -250,9 +252,9 @@ static void accept(struct ft_head *h)
     struct ft_seating *x = h->seating;
     struct ft_buf reason = {0};
     int *nodes = ft_arena_array(h->arena, x->plan->n_nodes, sizeof *nodes);
-    for (size_t s = 0; s < x->plan->n_nodes; s++)
-        for (int i = 0; i < x->n_nodes; i++)
-            if (!strcmp(h->nodes[x->nodes[i]].name, x->plan->nodes[s].name)) nodes[s] = x->nodes[i];
+    struct ft_name_index index = ft_name_index_make(h->arena);
+    for (int i = 0; i < x->n_nodes; i++) ft_name_index_add(&index, h->nodes[x->nodes[i]].name);
+    for (size_t s = 0; s < x->plan->n_nodes; s++) nodes[s] = x->nodes[ft_name_index_find(&index, x->plan->nodes[s].name)];
     if (x->said.n) ft_head_say(h, FT_LOG_WARN, "not taken: %s", x->said.data);
     if (!h->job.began) { /* the table says whom it does without */
         struct ft_buf b = {0};
@@ -295,6 +297,7 @@ static void ask_legal(struct ft_head *h)
     snprintf(data, sizeof data, "parallel.data=%d", x->tried[x->at].data);
     const char *const words[] = {"check", "--json", "/dev/stdin", "--set", pipeline, "--set", data};
     h->job_number++;
+    ft_buf_clear(&h->job_file);
     ft_head_send_context(h, x->nodes[0]);
     ft_head_ask(h, x->nodes[0], words, sizeof words / sizeof *words, on_answer);
 }

@@ -71,7 +71,9 @@ void ft_job_reset_attempt(struct ft_job *j)
     j->lost_node = -1;
     j->hang_rank = -1;
     j->n_steps = 0;
-    j->last_min_step = -1;
+    j->last_min_step = j->min_step = -1;
+    j->n_at_min = j->c.n_ranks;
+    j->n_ended = 0;
 }
 
 void ft_job_do(struct ft_job_actions *out, struct ft_job_action a)
@@ -87,11 +89,24 @@ static void do_kind(struct ft_job_actions *out, enum ft_job_action_kind kind)
 
 static bool is_live(const struct ft_job_node *n) { return n->state == FT_NODE_UP || n->state == FT_NODE_EMPTY; }
 
-static bool all_ranks_in(const struct ft_job *j, enum ft_rank_state s)
+bool ft_job_any_node(struct ft_job *j, bool (*is)(const struct ft_job_node *))
 {
-    for (int r = 0; r < j->c.n_ranks; r++)
-        if (j->ranks[r].state != s) return false;
-    return true;
+    for (int i = 0; i < j->c.n_nodes; i++, j->node_at++) {
+        if (j->node_at >= j->c.n_nodes) j->node_at = 0;
+        if (is(&j->nodes[j->node_at])) return true;
+    }
+    return false;
+}
+
+static bool is_reaching(const struct ft_job_node *n) { return n->state == FT_NODE_REACHING; }
+static bool is_unready(const struct ft_job_node *n) { return n->seated && !n->ready && n->state == FT_NODE_UP; }
+static bool stands(const struct ft_job_node *n) { return n->seated && n->state == FT_NODE_UP; } /* has not said GONE */
+static bool is_ending(const struct ft_job_node *n) { return n->seated && (n->state == FT_NODE_UP || n->sweeping); }
+
+static void set_sweeping(struct ft_job *j, struct ft_job_node *n, bool sweeping)
+{
+    j->n_sweeping += (int)sweeping - (int)n->sweeping;
+    n->sweeping = sweeping;
 }
 
 static bool any_after_stop(const struct ft_job *j)
@@ -179,8 +194,7 @@ static void begin_checking(struct ft_job *j, int64_t t, struct ft_job_actions *o
 static void all_decided(struct ft_job *j, int64_t t, struct ft_job_actions *out)
 {
     int waiting;
-    for (int n = 0; n < j->c.n_nodes; n++)
-        if (j->nodes[n].state == FT_NODE_REACHING) return;
+    if (ft_job_any_node(j, is_reaching)) return;
     const int vacant = n_vacant(j, &waiting);
     if (vacant || (waiting && n_seated(j) < j->c.n_seats)) {
         j->seating = true;
@@ -257,8 +271,7 @@ static void on_node_ready(struct ft_job *j, const struct ft_job_event *e, struct
     j->nodes[e->node].ready = true;
     if (e->status) /* 126 and 127 only when nothing else is wrong */
         j->config_status = j->config_status == 0 || j->config_status == e->status ? e->status : 2;
-    for (int n = 0; n < j->c.n_nodes; n++)
-        if (j->nodes[n].seated && !j->nodes[n].ready && j->nodes[n].state == FT_NODE_UP) return;
+    if (ft_job_any_node(j, is_unready)) return;
     if (j->config_status) {
         refuse(j, FT_STOP_CONFIG, refused_status(j, j->config_status), e->t, out);
         return;
@@ -277,6 +290,7 @@ static void rank_ended(struct ft_job *j, const struct ft_job_event *e, struct ft
     struct ft_job_rank *r = &j->ranks[e->rank];
     if (r->state == FT_RANK_ENDED || r->state == FT_RANK_WAITING) FT_BUG("rank %d ended in state %d", e->rank, r->state);
     r->state = FT_RANK_ENDED;
+    j->n_ended++;
     r->ended_at = e->t;
     r->end = (struct ft_end_of){.rank = e->rank,
                                 .node = r->node,
@@ -290,7 +304,7 @@ static void rank_ended(struct ft_job *j, const struct ft_job_event *e, struct ft
     if (j->state != FT_JOB_RUNNING) return;
     if (ft_end_is_failure(&r->end)) ft_job_stop(j, FT_STOP_FAILURE, j->c.grace, e->t, out);
     else if (j->c.end_rank0 && e->rank == 0) ft_job_stop(j, FT_STOP_RANK0, j->c.grace, e->t, out);
-    else if (all_ranks_in(j, FT_RANK_ENDED) && !any_after_stop(j)) /* an agent that ends by itself is about to be lost */
+    else if (j->n_ended == j->c.n_ranks && !any_after_stop(j)) /* an agent that ends by itself is about to be lost */
         ft_job_stop(j, FT_STOP_DONE, FT_JOB_DONE_GRACE, e->t, out);
 }
 
@@ -338,9 +352,7 @@ int ft_job_status(const struct ft_job *j)
 /* STOPPING is over when every node said GONE or is lost and swept. */
 static void check_stopped(struct ft_job *j, int64_t t, struct ft_job_actions *out)
 {
-    if (j->state != FT_JOB_STOPPING) return;
-    for (int n = 0; n < j->c.n_nodes; n++)
-        if (j->nodes[n].seated && (j->nodes[n].state == FT_NODE_UP || j->nodes[n].sweeping)) return;
+    if (j->state != FT_JOB_STOPPING || ft_job_any_node(j, is_ending)) return;
     ft_job_attempt_over(j, t, out);
 }
 
@@ -383,7 +395,7 @@ static void on_lost(struct ft_job *j, const struct ft_job_event *e, struct ft_jo
         lost_early(j, e, out);
         return;
     }
-    n->sweeping = true;
+    set_sweeping(j, n, true);
     ft_job_do(out, (struct ft_job_action){.kind = FT_DO_SWEEP, .node = e->node});
     if (j->state == FT_JOB_RUNNING) ft_job_stop(j, FT_STOP_NODE, j->c.grace, e->t, out);
     check_stopped(j, e->t, out);
@@ -453,13 +465,13 @@ static void on_tick(struct ft_job *j, const struct ft_job_event *e, struct ft_jo
     if (j->state == FT_JOB_STOPPING && !j->killed && e->t >= j->kill_at) kill_now(j, e->t, out);
     if (j->state == FT_JOB_STOPPING && j->killed && e->t >= j->killed_at + FT_JOB_KILL_LIMIT) {
         for (int n = 0; n < j->c.n_nodes; n++) { /* an agent that does not answer to KILL: its lease ends it */
-            if (j->nodes[n].seated && j->nodes[n].state == FT_NODE_UP) j->nodes[n].state = FT_NODE_DARK;
+            if (stands(&j->nodes[n])) j->nodes[n].state = FT_NODE_DARK;
         }
         check_stopped(j, e->t, out);
     }
     if (j->state == FT_JOB_STOPPING) { /* a lost node that cannot be reached again: its lease ends what is there */
         for (int n = 0; n < j->c.n_nodes; n++)
-            if (e->t >= j->nodes[n].lost_at + j->c.sweep_limit) j->nodes[n].sweeping = false;
+            if (e->t >= j->nodes[n].lost_at + j->c.sweep_limit) set_sweeping(j, &j->nodes[n], false);
         check_stopped(j, e->t, out);
     }
     if (j->state == FT_JOB_RESTARTING && j->c.deadline && e->t >= j->begin_at + j->c.deadline) {
@@ -486,13 +498,10 @@ static void set_tick(struct ft_job *j)
         at = sooner(at, ft_job_hang_due(j));
         break;
     case FT_JOB_STOPPING:
-        at = !j->killed ? j->kill_at : j->killed_at + FT_JOB_KILL_LIMIT;
-        if (j->killed) at = INT64_MAX;
-        for (int n = 0; n < j->c.n_nodes; n++) {
-            if (j->killed && j->nodes[n].seated && j->nodes[n].state == FT_NODE_UP)
-                at = sooner(at, j->killed_at + FT_JOB_KILL_LIMIT);
+        if (!j->killed) at = j->kill_at;
+        else if (ft_job_any_node(j, stands)) at = j->killed_at + FT_JOB_KILL_LIMIT;
+        for (int n = 0; n < j->c.n_nodes && j->n_sweeping; n++)
             if (j->nodes[n].sweeping) at = sooner(at, j->nodes[n].lost_at + j->c.sweep_limit);
-        }
         break;
     case FT_JOB_OFF:
     case FT_JOB_READY:
@@ -567,7 +576,7 @@ void ft_job_step(struct ft_job *j, const struct ft_job_event *e, struct ft_job_a
     case FT_EV_HEARD: j->nodes[e->node].silent = false; break;
     case FT_EV_LOST: on_lost(j, e, out); break;
     case FT_EV_SWEPT:
-        j->nodes[e->node].sweeping = false;
+        set_sweeping(j, &j->nodes[e->node], false);
         check_stopped(j, e->t, out);
         break;
     case FT_EV_SIGNAL: on_signal(j, e, out); break;

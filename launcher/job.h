@@ -154,6 +154,11 @@ struct ft_job {
     enum ft_job_state state;
     struct ft_job_node *nodes;
     struct ft_job_rank *ranks;
+    /* So that an event costs the same however many nodes and ranks there are: */
+    int node_at, rank_at;         /* where a search for a node or rank that is waited for goes on */
+    int n_ended, n_sweeping;      /* ranks that have ended; nodes that are being swept */
+    int64_t min_step;             /* of the slowest rank, -1: none yet */
+    int n_at_min;                 /* ranks that stand there */
     int attempt;                  /* = FT_RESTART */
     int64_t begin_at, attempt_at; /* START, GO */
     int64_t tick_at;              /* when the next TICK is wanted; INT64_MAX: never */

@@ -3,6 +3,7 @@
 
 #include "launcher/plan.h"
 #include "launcher/plan_env.h"
+#include "topology/hostlist.h"
 #include "topology/sections.h"
 
 struct writing {
@@ -43,21 +44,39 @@ static void write_section(const struct writing *x, size_t s)
     ft_buf_fini(&scratch);
 }
 
-static void write_node(const struct writing *x, const struct ft_plan_node *n)
+/* Nodes one after another with equal words, which become one line: every node gets this file. */
+struct run_of_nodes {
+    const char **names; /* room for all */
+    size_t n;
+    struct ft_buf words, next, set;
+};
+
+static void end_run(const struct writing *x, struct run_of_nodes *r)
 {
-    ft_buf_addf(x->out, "%s = ", n->name);
-    ft_plan_node_words(n, true, x->out);
-    ft_buf_addc(x->out, '\n');
+    const struct ft_names names = {r->names, r->n};
+    ft_buf_clear(&r->set);
+    if (r->n) ft_hostlist_fold(&names, &r->set);
+    if (r->n && r->set.data[0] != '[') ft_buf_addf(x->out, "%s = %s\n", r->set.data, ft_buf_str(&r->words));
+    else /* that would be a header */
+        for (size_t i = 0; i < r->n; i++) ft_buf_addf(x->out, "%s = %s\n", r->names[i], ft_buf_str(&r->words));
+    r->n = 0;
 }
 
-/* All nodes that were named, also those that exclude takes away; those of an allocation as they were planned. */
-static void write_nodes(const struct writing *x)
+static void write_node(const struct writing *x, const struct ft_plan_node *n, struct run_of_nodes *r)
+{
+    ft_buf_clear(&r->next);
+    ft_plan_node_words(n, true, &r->next);
+    if (r->n && strcmp(ft_buf_str(&r->next), ft_buf_str(&r->words)) != 0) end_run(x, r);
+    ft_buf_clear(&r->words);
+    ft_buf_adds(&r->words, ft_buf_str(&r->next));
+    r->names[r->n++] = n->name;
+}
+
+/* All nodes that were named, also those that exclude takes away. */
+static void write_named(const struct writing *x, struct run_of_nodes *r, struct ft_arena *arena)
 {
     const struct ft_launcher_config *c = x->p->config;
-    bool planned = !c->n_nodes || c->cluster.transport == FT_TRANSPORT_SLURM;
-    if (planned && x->p->nodes[0].from && !strcmp(x->p->nodes[0].from, "[slurm] nodes")) return;
-    ft_buf_adds(x->out, "\n[nodes]\n");
-    for (size_t i = 0; i < c->n_nodes && !planned; i++) {
+    for (size_t i = 0; i < c->n_nodes; i++) {
         const struct ft_node_conf *n = &c->nodes[i];
         struct ft_plan_node node = {.name = n->name,
                                     .slots = n->slots           ? n->slots
@@ -67,20 +86,34 @@ static void write_nodes(const struct writing *x)
                                     .from = n->from};
         struct ft_node_conf named = *n;
         if (strchr(n->name, ':')) { /* an address of a host list is no name here */
-            struct ft_arena *arena = ft_arena_create();
             node.name = ft_arena_printf(arena, "address-%zu", i);
             named.host = n->name;
             node.conf = &named;
-            write_node(x, &node);
-            ft_arena_destroy(arena);
-            continue;
         }
-        write_node(x, &node);
+        write_node(x, &node, r);
     }
-    if (!planned) return;
-    for (size_t i = 0; i < x->p->n_nodes; i++) write_node(x, &x->p->nodes[i]);
-    for (size_t i = 0; i < x->p->n_unused; i++) write_node(x, &x->p->unused[i]);
-    for (size_t i = 0; i < x->p->n_spares; i++) write_node(x, &x->p->spares[i]);
+}
+
+/* Those that were named; those of an allocation as they were planned. */
+static void write_nodes(const struct writing *x)
+{
+    const struct ft_launcher_config *c = x->p->config;
+    const struct ft_plan *p = x->p;
+    bool planned = !c->n_nodes || c->cluster.transport == FT_TRANSPORT_SLURM;
+    if (planned && p->nodes[0].from && !strcmp(p->nodes[0].from, "[slurm] nodes")) return;
+    struct ft_arena *arena = ft_arena_create();
+    struct run_of_nodes r = {.n = 0};
+    r.names = ft_arena_array(arena, c->n_nodes + p->n_nodes + p->n_unused + p->n_spares + 1, sizeof *r.names);
+    ft_buf_adds(x->out, "\n[nodes]\n");
+    if (!planned) write_named(x, &r, arena);
+    for (size_t i = 0; planned && i < p->n_nodes; i++) write_node(x, &p->nodes[i], &r);
+    for (size_t i = 0; planned && i < p->n_unused; i++) write_node(x, &p->unused[i], &r);
+    for (size_t i = 0; planned && i < p->n_spares; i++) write_node(x, &p->spares[i], &r);
+    end_run(x, &r);
+    ft_buf_fini(&r.words);
+    ft_buf_fini(&r.next);
+    ft_buf_fini(&r.set);
+    ft_arena_destroy(arena);
 }
 
 /* Can the value stand on a line as it is? */

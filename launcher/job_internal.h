@@ -13,6 +13,9 @@ enum { FT_JOB_STEP_TIMES = 64 };
 #define FT_JOB_STACKS_LIMIT (11 * FT_SEC)  /* what the agents get to collect stacks, and a second */
 #define FT_JOB_STATES_LIMIT FT_SEC         /* the quick look before the message */
 
+/* Is there a node like that? The search goes on where the last one ended: while a phase waits for node after node, each is passed
+ * over once. */
+bool ft_job_any_node(struct ft_job *j, bool (*is)(const struct ft_job_node *));
 void ft_job_do(struct ft_job_actions *out, struct ft_job_action a);
 void ft_job_stop(struct ft_job *j, enum ft_stop_reason why, int64_t grace, int64_t t, struct ft_job_actions *out);
 void ft_job_reset_attempt(struct ft_job *j);

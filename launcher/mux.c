@@ -12,8 +12,9 @@
 #include "base/clock.h"
 #include "base/fd.h"
 
-#define HOLD      (2200 * FT_MS) /* an incomplete line */
-#define BAR_EVERY FT_SEC
+#define HOLD       (2200 * FT_MS) /* an incomplete line */
+#define BAR_EVERY  FT_SEC
+#define TICK_LEAST (20 * FT_MS) /* a tick looks at all ranks: those that are due one soon after the other share one */
 enum { DROP_ABOVE = 1024 * 1024, KEPT_ROOM = 4096 };
 
 void ft_mux_open(struct ft_mux *m, int n_ranks)
@@ -24,15 +25,21 @@ void ft_mux_open(struct ft_mux *m, int n_ranks)
     for (int r = 0; r < n_ranks; r++) m->ranks[r] = (struct ft_mux_rank){.rank = r, .node = "", .fd = -1};
 }
 
-static void drop_rank(struct ft_mux_rank *r)
+static void close_file(struct ft_mux *m, struct ft_mux_rank *r)
 {
+    m->n_open -= r->fd >= 0;
     ft_close(&r->fd);
+}
+
+static void drop_rank(struct ft_mux *m, struct ft_mux_rank *r)
+{
+    close_file(m, r);
     for (int k = 0; k < 2; k++) ft_buf_fini(&r->line[k].b);
 }
 
 void ft_mux_resize(struct ft_mux *m, int n_ranks)
 {
-    for (int r = n_ranks; r < m->n_ranks; r++) drop_rank(&m->ranks[r]);
+    for (int r = n_ranks; r < m->n_ranks; r++) drop_rank(m, &m->ranks[r]);
     m->ranks = ft_xrealloc(m->ranks, (size_t)n_ranks, sizeof *m->ranks);
     for (int r = m->n_ranks; r < n_ranks; r++) m->ranks[r] = (struct ft_mux_rank){.rank = r, .node = "", .fd = -1};
     m->n_ranks = n_ranks;
@@ -40,7 +47,7 @@ void ft_mux_resize(struct ft_mux *m, int n_ranks)
 
 void ft_mux_close(struct ft_mux *m)
 {
-    for (int r = 0; r < m->n_ranks; r++) drop_rank(&m->ranks[r]);
+    for (int r = 0; r < m->n_ranks; r++) drop_rank(m, &m->ranks[r]);
     free(m->ranks);
     m->ranks = NULL;
     m->n_ranks = 0;
@@ -53,7 +60,7 @@ static void close_least_used(struct ft_mux *m)
     struct ft_mux_rank *least = NULL;
     for (int r = 0; r < m->n_ranks; r++)
         if (m->ranks[r].fd >= 0 && (!least || m->ranks[r].used < least->used)) least = &m->ranks[r];
-    if (least) ft_close(&least->fd);
+    if (least) close_file(m, least);
 }
 
 static void file_name(const struct ft_mux *m, int rank, char *out, size_t cap)
@@ -65,11 +72,13 @@ static int open_file(struct ft_mux *m, struct ft_mux_rank *r)
 {
     char name[512];
     file_name(m, r->rank, name, sizeof name);
+    if (m->max_open && m->n_open >= m->max_open) close_least_used(m);
     for (int i = 0; i < 2; i++) {
         r->fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (r->fd >= 0 || (errno != EMFILE && errno != ENFILE)) break;
         close_least_used(m);
     }
+    m->n_open += r->fd >= 0;
     return r->fd;
 }
 
@@ -204,6 +213,7 @@ static void whole_line(struct ft_mux *m, struct ft_mux_rank *r, int stream, stru
 static void set_tick(struct ft_mux *m, const struct ft_mux_line *l)
 {
     int64_t at = has_bar(&l->b) ? (l->shown ? l->shown : l->since) + BAR_EVERY : l->since + HOLD;
+    if (at < m->ticked_at + TICK_LEAST) at = m->ticked_at + TICK_LEAST;
     if (at < m->tick_at) m->tick_at = at;
 }
 
@@ -257,6 +267,7 @@ void ft_mux_end(struct ft_mux *m, int rank)
 void ft_mux_tick(struct ft_mux *m, int64_t now)
 {
     m->tick_at = INT64_MAX;
+    m->ticked_at = now;
     for (int i = 0; i < m->n_ranks; i++)
         for (int k = 0; k < 2; k++) {
             struct ft_mux_rank *r = &m->ranks[i];

@@ -35,9 +35,10 @@ struct ft_mux {
     bool drop;          /* slow_output = drop */
     struct ft_mux_rank *ranks;
     int n_ranks;
+    int n_open, max_open; /* files; max_open 0: as many as the process may have */
     uint64_t clock;
-    int64_t tick_at;  /* INT64_MAX: nothing waits */
-    bool file_failed; /* a write error was met (said once by the head): errno in file_errno */
+    int64_t tick_at, ticked_at; /* tick_at INT64_MAX: nothing waits */
+    bool file_failed;           /* a write error was met (said once by the head): errno in file_errno */
     int file_errno;
     char file_name[512];
     uint64_t n_dropped; /* lines */

@@ -54,16 +54,18 @@ struct known {
 };
 struct knowing {
     struct ft_arena *arena;
+    struct ft_name_index index; /* of v */
     struct known *v;
     size_t n, cap;
 };
 
 static struct known *find(struct knowing *k, const char *node)
 {
-    for (size_t i = 0; i < k->n; i++)
-        if (ft_str_case_eq(k->v[i].node, node)) return &k->v[i];
+    const long at = ft_name_index_find(&k->index, node);
+    if (at >= 0) return &k->v[at];
     ft_grow(&k->v, &k->cap, k->n + 1, sizeof *k->v);
     k->v[k->n] = (struct known){.node = ft_arena_strdup(k->arena, node)};
+    ft_name_index_add(&k->index, k->v[k->n].node);
     return &k->v[k->n++];
 }
 
@@ -84,7 +86,8 @@ static void take_line(struct knowing *k, const struct ft_launcher_config *c, con
 void ft_node_faults_read(const struct ft_launcher_config *c, struct ft_arena *arena, struct ft_names *late,
                          struct ft_faults *faults)
 {
-    struct knowing k = {.arena = arena};
+    struct knowing k = {.arena = arena, .index = ft_name_index_make(arena)};
+    struct ft_name_index named = ft_name_index_make(arena);
     struct ft_buf b = {0};
     const int64_t now = ft_wall_ns();
     *late = (struct ft_names){0};
@@ -100,11 +103,10 @@ void ft_node_faults_read(const struct ft_launcher_config *c, struct ft_arena *ar
         p += n + (p[n] == '\n');
     }
     late->v = ft_arena_array(arena, k.n + 1, sizeof *late->v);
+    for (size_t i = 0; i < c->n_nodes; i++) ft_name_index_add(&named, c->nodes[i].name);
     for (size_t i = 0; i < k.n; i++) {
         const struct known *f = &k.v[i];
-        bool named = false;
-        for (size_t j = 0; j < c->n_nodes && !named; j++) named = ft_str_case_eq(c->nodes[j].name, f->node);
-        if (!named || (!f->n_losses && f->n_starts < STARTS)) continue;
+        if (ft_name_index_find(&named, f->node) < 0 || (!f->n_losses && f->n_starts < STARTS)) continue;
         late->v[late->n++] = f->node;
         ft_faults_add(faults, FT_SEV_NOTE, (struct ft_source){0}, NULL, NULL,
                       "node %s is used last: it %s %lld min ago in run %s (cooldown)", f->node,

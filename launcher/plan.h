@@ -94,8 +94,8 @@ void ft_plan_write_members(const struct ft_plan *p, struct ft_jw *w);
 /* plan.json: one object and a newline. */
 void ft_plan_write_json(const struct ft_plan *p, struct ft_buf *out);
 
-/* The resolved job as one INI file (job.ini of the run folder): every value in force with the defaults included, [nodes] one a
- * line, [env] with secrets as ${NAME} when they came from one, fttrain's entries as merged. resolved: "resolved" of the facts of
+/* The resolved job as one INI file (job.ini of the run folder): every value in force with the defaults included, [nodes] (equal ones
+ * together as a range), [env] with secrets as ${NAME} when they came from one, fttrain's entries as merged. resolved: "resolved" of the facts of
  * `fttrain check --json` (adds its defaults); NULL: none. workdir: absolute, used when the
  * job names none; NULL: leave it out. Reading the file again plans the same. */
 void ft_plan_write_job(const struct ft_plan *p, const char *workdir, const struct ft_json *resolved, struct ft_buf *out);

@@ -209,13 +209,13 @@ enum ft_code ft_proc_start(const struct ft_proc_spec *s, struct ft_proc *out, st
 
 enum ft_proc_state ft_proc_poll(struct ft_proc *p)
 {
-    if (p->exec_fd < 0) return p->step ? FT_PROC_FAILED : FT_PROC_STARTED;
+    if (p->decided || p->exec_fd < 0) return p->step ? FT_PROC_FAILED : FT_PROC_STARTED;
     struct report r;
     ssize_t n;
     do n = read(p->exec_fd, &r, sizeof r);
     while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN) return FT_PROC_PENDING;
-    ft_close(&p->exec_fd);
+    p->decided = true;
     if (n != sizeof r) return FT_PROC_STARTED;
     p->step = (enum ft_step)r.step;
     p->error = r.error;

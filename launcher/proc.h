@@ -50,7 +50,8 @@ struct ft_proc_spec {
 struct ft_proc {
     pid_t pid;
     int pidfd;
-    int exec_fd; /* -1 once the exec is decided */
+    int exec_fd;  /* readable when the exec is decided; the owner's to close, after its watch is removed */
+    bool decided; /* poll said so */
     enum ft_step step;
     int error;
 };

@@ -200,7 +200,7 @@ static int pump(struct wire_pair *p, bool *over)
     }
     const int in = move_in(p), out = in < 0 ? -1 : move_out(p);
     if (out < 0) return -1;
-    p->watch.events = (short)((p->out.n || p->out_ended ? 0 : POLLIN) | (p->in.n ? POLLOUT : 0));
+    ft_watch_want(p->relay->loop, &p->watch, (short)((p->out.n || p->out_ended ? 0 : POLLIN) | (p->in.n ? POLLOUT : 0)));
     *over = p->out_ended && !p->out.n; /* the login's end was closed: nobody reads either */
     return in || out;
 }
@@ -236,7 +236,7 @@ static void pump_all(struct ft_ssh_relay *r)
         say_lost(r);
         return;
     }
-    r->watch.events = ft_ssh_events(r->ssh);
+    ft_watch_want(r->loop, &r->watch, ft_ssh_events(r->ssh));
     /* what libssh read meanwhile for others does not show in poll */
     if (moved) ft_timer_set(r->loop, &r->again, 0, on_again, r);
 }

@@ -84,7 +84,7 @@ void ft_agent_flush(struct ft_agent *a)
         }
         ft_buf_drop(&a->wire.out, (size_t)n);
     }
-    a->out_watch.events = a->wire.out.n ? POLLOUT : 0;
+    ft_watch_want(&a->loop, &a->out_watch, a->wire.out.n ? POLLOUT : 0);
 }
 
 void ft_agent_note(struct ft_agent *a, int level, const char *fmt, ...)

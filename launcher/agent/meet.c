@@ -246,7 +246,7 @@ static void on_try(void *self, short revents)
             return;
         }
         p->said = true;
-        p->watch.events = POLLIN;
+        ft_watch_want(&p->meeting->agent->loop, &p->watch, POLLIN);
         return;
     }
     const ssize_t n = recv(p->fd, p->got + p->n_got, HALF - p->n_got, MSG_DONTWAIT);

@@ -97,7 +97,7 @@ static void starve(struct ft_agent *a)
     a->starved = true;
     for (int i = 0; i < a->n_slots; i++)
         for (int k = 0; k < 2; k++)
-            if (a->slots[i].pump[k].fd >= 0) a->slots[i].pump[k].watch.events = 0;
+            if (a->slots[i].pump[k].fd >= 0) ft_watch_want(&a->loop, &a->slots[i].pump[k].watch, 0);
 }
 
 void ft_pumps_wake(struct ft_agent *a)
@@ -106,7 +106,7 @@ void ft_pumps_wake(struct ft_agent *a)
     a->starved = false;
     for (int i = 0; i < a->n_slots; i++)
         for (int k = 0; k < 2; k++)
-            if (a->slots[i].pump[k].fd >= 0) a->slots[i].pump[k].watch.events = POLLIN;
+            if (a->slots[i].pump[k].fd >= 0) ft_watch_want(&a->loop, &a->slots[i].pump[k].watch, POLLIN);
     ft_ranks_advance(a);
 }
 
@@ -178,7 +178,7 @@ static void on_input_room(void *self, short revents)
         ft_buf_drop(&s->in, (size_t)n);
         taken(s, (size_t)n);
     }
-    s->in_watch.events = 0;
+    ft_watch_want(&s->agent->loop, &s->in_watch, 0);
     if (s->in_end) ft_slot_close_input(s);
 }
 
@@ -191,5 +191,5 @@ void ft_slot_feed(struct ft_slot *s, const void *p, size_t n, bool end)
     if (!s->in_watch.prev) ft_watch_add(&s->agent->loop, &s->in_watch, s->in_fd, 0, on_input_room, s);
     ft_buf_add(&s->in, p, n);
     s->in_end = s->in_end || end;
-    s->in_watch.events = POLLOUT;
+    ft_watch_want(&s->agent->loop, &s->in_watch, POLLOUT);
 }

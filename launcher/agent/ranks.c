@@ -166,6 +166,7 @@ static void check_exec(struct ft_slot *s)
     enum ft_proc_state st = ft_proc_poll(&s->proc);
     if (st == FT_PROC_PENDING) return;
     ft_watch_remove(&s->agent->loop, &s->exec_watch);
+    ft_close(&s->proc.exec_fd);
     if (st == FT_PROC_FAILED) {
         struct ft_buf text = {0};
         ft_buf_addf(&text, "%s: %s", ft_step_name(s->proc.step), strerror(s->proc.error));

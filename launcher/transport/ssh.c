@@ -155,7 +155,7 @@ static void on_link(void *self, short revents)
         u->room(u->self, k->node);
         if (!k->up) return;
     }
-    k->watch.events = ft_ssh_events(k->ssh);
+    ft_watch_want(k->t->q.loop, &k->watch, ft_ssh_events(k->ssh));
 }
 
 static void link_up(struct link *k, struct ft_ssh_login *l)
@@ -480,7 +480,7 @@ static size_t write_ssh(void *self, int node, const void *p, size_t n)
     }
     k->wants_room = k->open && done < n;
     if (k->up) {
-        k->watch.events = ft_ssh_events(k->ssh);
+        ft_watch_want(t->q.loop, &k->watch, ft_ssh_events(k->ssh));
         if (!k->reading) ft_timer_set(t->q.loop, &k->again, 0, on_again, k); /* writing may have read */
     }
     return done;
@@ -524,6 +524,25 @@ static const char *explain(void *self, int node)
     return t->targets.nodes[node].origin;
 }
 
+/* A session each, and behind a bastion the two ends of what joins it to that one's channel; keys and the like while logins are made. */
+static size_t descriptors(void *self)
+{
+    const struct ssh *t = self;
+    const size_t logins = t->q.config->ssh.parallel < (int64_t)t->targets.n_nodes ? (size_t)t->q.config->ssh.parallel
+                                                                                  : t->targets.n_nodes;
+    size_t n = 2 * t->targets.n_bastions + 2 * logins;
+    for (size_t i = 0; i < t->targets.n_nodes; i++) n += t->targets.nodes[i].through < 0 ? 1 : 2;
+    return n;
+}
+
 extern const struct ft_transport_ops ft_transport_ssh;
-const struct ft_transport_ops ft_transport_ssh = {"ssh", open_ssh,  reach,     write_ssh, shut,
-                                                  busy,  close_ssh, add_times, explain,   false};
+const struct ft_transport_ops ft_transport_ssh = {.name = "ssh",
+                                                  .open = open_ssh,
+                                                  .reach = reach,
+                                                  .write = write_ssh,
+                                                  .shut = shut,
+                                                  .busy = busy,
+                                                  .close = close_ssh,
+                                                  .add_times = add_times,
+                                                  .explain = explain,
+                                                  .descriptors = descriptors};

@@ -55,6 +55,8 @@ struct ft_transport_ops {
     void (*add_times)(void *t, int node, struct ft_jw *w);
     /* How this node is reached, each setting with the place that set it; with request.explain only. NULL: nothing to say. */
     const char *(*explain)(void *t, int node);
+    /* Descriptors of the head that all nodes of the request take while they are up. */
+    size_t (*descriptors)(void *t);
     bool same_machine; /* its agents see the head's files */
 };
 struct ft_transport_entry {

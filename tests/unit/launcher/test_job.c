@@ -436,10 +436,27 @@ static void carry_out(struct world *w)
     w->out.n = 0;
 }
 
+/* What the machine counts as it goes is what a look at everybody finds. */
+static void counts_are_right(const struct ft_job *j)
+{
+    int ended = 0, sweeping = 0, at_min = 0;
+    int64_t min = INT64_MAX;
+    for (int n = 0; n < j->c.n_nodes; n++) sweeping += j->nodes[n].sweeping;
+    for (int r = 0; r < j->c.n_ranks; r++) {
+        ended += j->ranks[r].state == FT_RANK_ENDED;
+        if (j->ranks[r].step < min) min = j->ranks[r].step;
+    }
+    for (int r = 0; r < j->c.n_ranks; r++) at_min += j->ranks[r].step == min;
+    if (ended != j->n_ended || sweeping != j->n_sweeping || min != j->min_step || at_min != j->n_at_min)
+        fail_msg("%d ended, %d swept, %d at step %lld; counted %d, %d, %d at %lld", ended, sweeping, at_min, (long long)min,
+                 j->n_ended, j->n_sweeping, j->n_at_min, (long long)j->min_step);
+}
+
 static void step(struct world *w, struct ft_job_event e)
 {
     e.t = e.t_node = w->t;
     ft_job_step(&w->j, &e, &w->out);
+    counts_are_right(&w->j);
     carry_out(w);
 }
 
@@ -518,7 +535,8 @@ static void something(struct world *w, unsigned *seed)
         break;
     case 12:
         if (r->state == FT_RANK_RUNNING)
-            step(w, (struct ft_job_event){.kind = FT_EV_PROGRESS, .rank = rank, .step = r->step + 1, .saved = -1});
+            step(w, (struct ft_job_event){
+                        .kind = FT_EV_PROGRESS, .rank = rank, .step = (int64_t)dice(seed, 12) + r->step / 2, .saved = -1});
         break;
     case 13: step(w, (struct ft_job_event){.kind = FT_EV_SIGNAL, .number = SIGUSR1}); break;
     default: w->t += (int64_t)dice(seed, 3000) * FT_MS; break;
