@@ -72,17 +72,21 @@ def read_ref(family):
         return json.load(f)
 
 
-def write_rows(family, path, updates):
-    """One record a row, up to its last trained token; the rows of an update several times, until four ranks can share them."""
+def write_rows(family, path, updates, longest=0):
+    """One record a row, up to its last trained token; the rows of an update several times, until four ranks can share them. longest: the
+    first tokens of each only, one to so many, all of them trained."""
     io = tensors(golden(family, "io.safetensors"))
     (batches, rows, T), ids = io["ids"]
     updates = min(updates, batches)
     labels = io["labels"][1]
     times = 1 if rows % 4 == 0 else 4
     with open(path, "w") as f:
-        for at in [(k * rows + r) * T for k in range(updates) for _ in range(times) for r in range(rows)]:
+        for i, at in enumerate((k * rows + r) * T for k in range(updates) for _ in range(times) for r in range(rows)):
             lab = labels[at:at + T].tolist()
-            n = max(i for i in range(T) if lab[i] != -100) + 1
+            n = max(j for j in range(T) if lab[j] != -100) + 1
+            if longest:
+                n = i % longest + 1
+                lab = ids[at:at + n].tolist()
             f.write(json.dumps({"input_ids": ids[at:at + n].tolist(), "labels": lab[:n]}) + "\n")
     return rows * times, T
 
@@ -139,12 +143,12 @@ def start(at, layout, engine):
 
 
 @functools.lru_cache(maxsize=None)
-def train(family, layout, frozen=(), dropout=0.0, updates_at_once=0, engine="tcp", again=0, resume=None):
+def train(family, layout, frozen=(), dropout=0.0, updates_at_once=0, longest=0, engine="tcp", again=0, resume=None):
     """frozen: sorted (key, value) pairs; AT in a value is the run's folder. updates_at_once: rows of so many updates make one (a whole
     epoch). resume: folder of a checkpoint."""
     out, at = Run(), "%s/%d" % (work, len(os.listdir(work)))
     os.mkdir(at)
-    rows, T = write_rows(family, at + "/train.jsonl", updates_at_once or UPDATES)
+    rows, T = write_rows(family, at + "/train.jsonl", updates_at_once or UPDATES, longest)
     write_model(family, at + "/model", dropout)
     sets = {k: v.replace("AT", at) for k, v in frozen}
     if resume:
@@ -278,6 +282,11 @@ def dozen(engine):
                                           ("gpt2", (2, 2, 1), {"parallel__virtual_pipeline": "2"}, 0.1), ("qwen2", (2, 1, 2), {"model__recompute": "full"}, 0.0),
                                           ("qwen3", (2, 2, 2), {}, 0.0)):
         sequence(family, layout, keys, engine, dropout)
+    split = sets(parallel__sequence="yes")
+    against_one("llama", (4, 2, 1), split, engine=engine, longest=7)                         # fewer tokens than ranks: some have none, and send none
+    if not only or only in "gpt2 2x1x1 packed sequence": # segments cut between ranks, masks by place in the pack
+        with_it, without = [train("gpt2", (2, 1, 1), packed + more, 0.1, updates_at_once=UPDATES, engine=engine) for more in (split, ())]
+        same("gpt2 2x1x1 packed, sequence on and off", with_it, without)
 
 
 def sequence(family, layout, keys, engine, dropout=0.0):
