@@ -144,6 +144,10 @@ static _Noreturn void child(const struct ft_proc_spec *s, int exec_fd, pid_t par
         lim.rlim_cur = lim.rlim_max;
         if (setrlimit(RLIMIT_NOFILE, &lim) < 0) give_up(report, FT_STEP_LIMITS);
     }
+    if (s->mark && getrlimit(RLIMIT_LOCKS, &lim) == 0 && lim.rlim_max >= s->mark) {
+        lim.rlim_cur = s->mark;
+        if (setrlimit(RLIMIT_LOCKS, &lim) < 0) errno = 0; /* one way less to find it again; no reason not to start */
+    }
     if (s->cpus && sched_setaffinity(0, s->cpus_bytes, s->cpus) < 0) give_up(report, FT_STEP_BIND);
     if (s->memory_node) { /* a preference: a kernel without NUMA says ENOSYS, which harms nothing */
         unsigned long mask[16] = {0};

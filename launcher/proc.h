@@ -11,6 +11,7 @@
 
 #include <sched.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/err.h"
@@ -42,6 +43,7 @@ struct ft_proc_spec {
     int cgroup;            /* descriptor of a cgroup v2 folder; -1: none */
     int death_signal;      /* when the parent ends; 0: none */
     int nice_nofile;       /* 1: soft limit of open files becomes the hard one */
+    uint64_t mark;         /* soft limit of file locks, where the hard one allows it (agent/contain.h); 0: as inherited */
     const cpu_set_t *cpus; /* NULL: as inherited */
     size_t cpus_bytes;
     int memory_node; /* preferred NUMA node + 1; 0: the default policy */

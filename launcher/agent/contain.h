@@ -2,7 +2,13 @@
  *
  * The strongest that is allowed: a cgroup v2 of the run (made under our own; cgroup.kill); else, and besides, the tree of
  * children: keeper and agent are subreapers, so that every orphan stays in it, after setsid and `env -i` too; besides, for
- * what outlived both, processes of this user in this network namespace whose environment holds the run's FT_RUN_ID.
+ * what outlived both, processes of this user in this network namespace that carry the run's mark, or whose environment holds
+ * its FT_RUN_ID.
+ *
+ * The mark is a number in the soft limit of file locks (RLIMIT_LOCKS, which no kernel has enforced since 2.4.25). Whatever a
+ * rank starts inherits it, after `env -i`, setsid, a double fork and closed descriptors too; a program that overwrites its own
+ * environment (setproctitle) keeps it; anyone may read it. It names run and slot. Lost only by a process that sets this very
+ * limit. Ranks get none with children = keep, nor where an administrator has lowered the hard limit.
  *
  * The snapshot functions use storage of the caller, because the keeper allocates nothing. */
 #ifndef FT_LAUNCHER_CONTAIN_H
@@ -53,16 +59,26 @@ bool ft_process_env(pid_t pid, const char *name, char *out, size_t cap);
 /* Command line for people: arguments joined by blanks, cut; control bytes as '?'. */
 void ft_process_command(pid_t pid, char *out, size_t cap);
 
-/* Kills processes of this user in this network namespace that carry FT_RUN_ID = run. Returns how many. */
+/* Marks: of a slot of a run of this user; that of a process (false: none of ours); is the run alive (its lease is held in this
+ * network namespace, or that cannot be told)? */
+uint64_t ft_mark(const char *run, int slot);
+bool ft_mark_read(pid_t pid, uint64_t *out);
+bool ft_mark_same_run(uint64_t a, uint64_t b);
+int ft_mark_slot(uint64_t mark);
+bool ft_mark_held(uint64_t mark);
+
+/* Kills processes of this user in this network namespace that carry the run's mark or FT_RUN_ID = run. Returns how many. */
 unsigned ft_sweep_run(const char *run, pid_t not_this);
 
 /* The lease of a run: an abstract socket that lives as long as keeper or agent. */
-int ft_lease_take(const char *run);             /* descriptor; -1 with errno (EADDRINUSE: alive) */
-bool ft_lease_held(uid_t uid, const char *run); /* also true when that cannot be told */
-pid_t ft_lease_holder(const char *run);         /* the agent, by its credentials; 0: none */
+enum { FT_LEASE_NAME = 107 };                                               /* what an abstract address holds */
+size_t ft_lease_name(char name[FT_LEASE_NAME], uid_t uid, const char *run); /* its length; a longer one is cut */
+int ft_lease_take(const char *run);                                         /* descriptor; -1 with errno (EADDRINUSE: alive) */
+bool ft_lease_held(uid_t uid, const char *run);                             /* also true when that cannot be told */
+pid_t ft_lease_holder(const char *run);                                     /* the agent, by its credentials; 0: none */
 
-/* Ends what dead runs of this user left here: processes whose FT_RUN_ID has no lease, and cgroups. Calls said() for each
- * process. Runs that keep their children (FT_CHILDREN=keep) are left alone. */
+/* Ends what dead runs of this user left here: processes whose mark or FT_RUN_ID has no lease, and cgroups. Calls said() for
+ * each process. Runs that keep their children (FT_CHILDREN=keep) are left alone. */
 void ft_sweep_dead_runs(void (*said)(void *self, pid_t pid, const char *run, const char *command), void *self);
 
 #endif

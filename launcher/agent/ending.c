@@ -120,7 +120,7 @@ void ft_ending_kill(struct ft_agent *a)
     free(rows);
 }
 
-/* Does this process belong to the ended rank? By its sub-cgroup; else by session, group or the variables it began with. */
+/* Does this process belong to the ended rank? By its sub-cgroup; else by session, group, mark or the variables it began with. */
 static bool belongs(struct ft_agent *a, const struct ft_slot *s, const struct ft_process *p, const pid_t *group, size_t n_group)
 {
     for (size_t i = 0; i < n_group; i++)
@@ -128,6 +128,8 @@ static bool belongs(struct ft_agent *a, const struct ft_slot *s, const struct ft
     if (s->cgroup >= 0 || !p->ours) return false;
     if (p->sid == s->proc.pid || p->pgid == s->proc.pid) return true;
     char run[128], rank[16];
+    uint64_t mark;
+    if (ft_mark_read(p->pid, &mark)) return mark == ft_mark(a->run, s->index);
     return ft_process_env(p->pid, "FT_RUN_ID", run, sizeof run) && strcmp(run, a->run) == 0 &&
            ft_process_env(p->pid, "RANK", rank, sizeof rank) && strtol(rank, NULL, 10) == s->rank;
 }

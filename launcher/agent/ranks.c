@@ -250,6 +250,7 @@ static void start_one(struct ft_agent *a, struct ft_slot *s)
                                 .n_kept = 1,
                                 .cgroup = s->cgroup,
                                 .death_signal = SIGKILL,
+                                .mark = a->job.keep_children ? 0 : ft_mark(a->run, s->index),
                                 .nice_nofile = 1};
     cpu_set_t *cpus = s->binding.bound ? CPU_ALLOC(FT_BIND_CPUS) : NULL;
     if (cpus) {

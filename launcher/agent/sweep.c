@@ -16,19 +16,23 @@
 #include "base/str.h"
 #include "launcher/agent/contain.h"
 
-static socklen_t lease_name(struct sockaddr_un *sa, uid_t uid, const char *run)
+size_t ft_lease_name(char name[FT_LEASE_NAME], uid_t uid, const char *run)
+{
+    int n = snprintf(name, FT_LEASE_NAME, "ftlaunch/run/%u/%s", (unsigned)uid, run);
+    return n < FT_LEASE_NAME ? (size_t)n : FT_LEASE_NAME - 1;
+}
+
+static socklen_t lease_address(struct sockaddr_un *sa, uid_t uid, const char *run)
 {
     memset(sa, 0, sizeof *sa);
     sa->sun_family = AF_UNIX; /* abstract: the first byte stays 0 */
-    int n = snprintf(sa->sun_path + 1, sizeof sa->sun_path - 1, "ftlaunch/run/%u/%s", (unsigned)uid, run);
-    if (n >= (int)sizeof sa->sun_path - 1) n = (int)sizeof sa->sun_path - 2;
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + ft_lease_name(sa->sun_path + 1, uid, run));
 }
 
 int ft_lease_take(const char *run)
 {
     struct sockaddr_un sa;
-    socklen_t len = lease_name(&sa, getuid(), run);
+    socklen_t len = lease_address(&sa, getuid(), run);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -1;
     if (bind(fd, (struct sockaddr *)&sa, len) == 0 && listen(fd, 64) == 0) return fd;
@@ -42,7 +46,7 @@ int ft_lease_take(const char *run)
 static int lease_connect(uid_t uid, const char *run)
 {
     struct sockaddr_un sa;
-    socklen_t len = lease_name(&sa, uid, run);
+    socklen_t len = lease_address(&sa, uid, run);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -1;
     if (connect(fd, (struct sockaddr *)&sa, len) == 0) return fd;
@@ -87,17 +91,24 @@ static bool same_user(pid_t pid)
     return stat(name, &st) == 0 && st.st_uid == getuid();
 }
 
+static bool is_of_run(pid_t pid, const char *run, uint64_t mark)
+{
+    char value[128];
+    uint64_t its;
+    if (ft_mark_read(pid, &its) && ft_mark_same_run(its, mark)) return true;
+    return ft_process_env(pid, "FT_RUN_ID", value, sizeof value) && strcmp(value, run) == 0;
+}
+
 unsigned ft_sweep_run(const char *run, pid_t not_this)
 {
     DIR *d = opendir("/proc");
     unsigned killed = 0;
-    char value[128];
+    const uint64_t mark = ft_mark(run, 0);
     struct ft_process row;
     for (struct dirent *e; d && (e = readdir(d));) {
         int64_t pid;
         if (!ft_parse_i64(e->d_name, 2, INT32_MAX, &pid) || pid == getpid() || pid == not_this || !same_user((pid_t)pid)) continue;
-        if (!ft_process_env((pid_t)pid, "FT_RUN_ID", value, sizeof value) || strcmp(value, run) != 0 || !same_netns((pid_t)pid))
-            continue;
+        if (!is_of_run((pid_t)pid, run, mark) || !same_netns((pid_t)pid)) continue;
         if (ft_process_read((pid_t)pid, &row) && row.state != 'Z' && kill((pid_t)pid, SIGKILL) == 0) killed++;
     }
     if (d) closedir(d);
@@ -139,18 +150,28 @@ static bool is_ancestor(pid_t pid)
     return false;
 }
 
+/* Is it of a run that is dead? run: its id, or the mark when nothing else is known. */
+static bool is_of_dead_run(pid_t pid, char *run, size_t cap)
+{
+    char keep[16];
+    uint64_t mark;
+    if (ft_process_env(pid, "FT_CHILDREN", keep, sizeof keep) && strcmp(keep, "keep") == 0) return false;
+    if (ft_process_env(pid, "FT_RUN_ID", run, cap) && run[0]) return !ft_lease_held(getuid(), run);
+    if (!ft_mark_read(pid, &mark) || ft_mark_held(mark)) return false;
+    snprintf(run, cap, "(unknown, mark %llx)", (unsigned long long)mark);
+    return true;
+}
+
 void ft_sweep_dead_runs(void (*said)(void *, pid_t, const char *, const char *), void *self)
 {
     DIR *d = opendir("/proc");
-    char run[128], keep[16], command[256];
+    char run[128], command[256];
     struct ft_process row;
     for (struct dirent *e; d && (e = readdir(d));) {
         int64_t n;
         if (!ft_parse_i64(e->d_name, 2, INT32_MAX, &n) || n == getpid()) continue;
         pid_t pid = (pid_t)n;
-        if (!same_user(pid) || !ft_process_env(pid, "FT_RUN_ID", run, sizeof run) || !run[0]) continue;
-        if (ft_process_env(pid, "FT_CHILDREN", keep, sizeof keep) && strcmp(keep, "keep") == 0) continue;
-        if (!same_netns(pid) || ft_lease_held(getuid(), run) || is_ancestor(pid)) continue;
+        if (!same_user(pid) || !is_of_dead_run(pid, run, sizeof run) || !same_netns(pid) || is_ancestor(pid)) continue;
         ft_process_command(pid, command, sizeof command);
         if (!ft_process_read(pid, &row) || row.state == 'Z' || kill(pid, SIGKILL) < 0) continue;
         said(self, pid, run, command);

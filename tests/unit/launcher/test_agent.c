@@ -337,6 +337,19 @@ static void nonsense_ends_the_stream(void **state)
     }
 }
 
+static int parent_of(int pid)
+{
+    int parent = 0;
+    char path[64], text[256];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof text, f));
+    fclose(f);
+    assert_int_equal(sscanf(strrchr(text, ')') + 1, " %*c %d", &parent), 1);
+    return parent;
+}
+
 /* SIGKILL of agent and keeper: the other one cleans up. */
 static void who_cleans_up(void **state)
 {
@@ -350,14 +363,7 @@ static void who_cleans_up(void **state)
         ready(&h, 0);
         send_number(&h, FT_MSG_CREDIT, 1 << 20); /* as every head does: without it the agent waits for it, up to its lease */
         send_number(&h, FT_MSG_GO, 0);
-        int a = started_pid(&h), b = started_pid(&h), agent = 0;
-        char path[64], text[256];
-        snprintf(path, sizeof path, "/proc/%d/stat", a);
-        FILE *f = fopen(path, "re");
-        assert_non_null(f);
-        assert_non_null(fgets(text, sizeof text, f));
-        fclose(f);
-        assert_int_equal(sscanf(strrchr(text, ')') + 1, " %*c %d", &agent), 1);
+        int a = started_pid(&h), b = started_pid(&h), agent = parent_of(a);
         kill(keeper ? h.pid : agent, SIGKILL);
         assert_true(gone(a));
         assert_true(gone(b));
@@ -368,12 +374,77 @@ static void who_cleans_up(void **state)
     }
 }
 
+/* Two numbers on lines of their own: the pids that the ranks print. */
+static void printed_pids(struct head *h, int pid[2])
+{
+    struct ft_msg m;
+    for (;;) {
+        ft_buf_addc(&h->out, 0);
+        h->out.n--;
+        char end;
+        if (sscanf(h->out.data, "%d %d%c", &pid[0], &pid[1], &end) == 3) return;
+        assert_true(next(h, FT_MSG_OUT, &m));
+    }
+}
+
+/* Agent and keeper killed at the same instant: a child without environment, in a session of its own, is found by its mark; by the
+ * head's SWEEP, and by the agent of the next run. */
+static void marks_find_orphans(void **state)
+{
+    (void)state;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    for (int next_run = 0; next_run < 2; next_run++) {
+        struct head h, other;
+        struct ft_msg m;
+        start(&h);
+        welcome(&h, 60000);
+        job(&h, "env -i setsid sleep 60 & echo $!; exec sleep 60");
+        ready(&h, 0);
+        send_number(&h, FT_MSG_CREDIT, 1 << 20);
+        send_number(&h, FT_MSG_GO, 0);
+        int a = started_pid(&h), b = started_pid(&h), bare[2], agent = parent_of(a), status;
+        printed_pids(&h, bare);
+        kill(h.pid, SIGSTOP); /* none of the two may do anything any more */
+        kill(agent, SIGKILL);
+        kill(h.pid, SIGKILL);
+        assert_true(WIFSIGNALED(keeper_status(&h)));
+        assert_int_equal(waitpid(agent, &status, 0), agent);
+        assert_int_equal(waitpid(a, &status, 0), a);
+        assert_int_equal(waitpid(b, &status, 0), b);
+        assert_int_equal(kill(bare[0], 0) | kill(bare[1], 0), 0);
+        start(&other);
+        welcome(&other, 60000);
+        if (next_run) {
+            job(&other, "true");
+            for (int i = 0; i < 2; i++) {
+                assert_true(next(&other, FT_MSG_LEFT, &m));
+                assert_true((int)m.f[0].u == bare[0] || (int)m.f[0].u == bare[1]);
+            }
+            ready(&other, 0);
+        } else {
+            m = ft_msg_make(FT_MSG_SWEEP, FT_WIRE_NODE);
+            ft_msg_text(&m, 0, h.run);
+            send_msg(&other, &m);
+            assert_true(next(&other, FT_MSG_GONE, &m));
+            assert_int_equal(m.f[0].u, 2);
+        }
+        for (int i = 0; i < 2; i++) assert_int_equal(waitpid(bare[i], &status, 0), bare[i]);
+        finish(&other, true);
+        finish(&h, false);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_from_hello_to_bye), cmocka_unit_test(exec_errors),  cmocka_unit_test(output_stays_within_credit),
-        cmocka_unit_test(stop_marks_and_kills),    cmocka_unit_test(the_lifeline), cmocka_unit_test(nonsense_ends_the_stream),
+        cmocka_unit_test(a_run_from_hello_to_bye),
+        cmocka_unit_test(exec_errors),
+        cmocka_unit_test(output_stays_within_credit),
+        cmocka_unit_test(stop_marks_and_kills),
+        cmocka_unit_test(the_lifeline),
+        cmocka_unit_test(nonsense_ends_the_stream),
         cmocka_unit_test(who_cleans_up),
+        cmocka_unit_test(marks_find_orphans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
