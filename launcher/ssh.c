@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "launcher/ssh_hosts.h"
+#include "launcher/ssh_proxy.h"
 
 static const char kex_list[] =
     "curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256,ecdh-sha2-nistp384,ecdh-sha2-nistp521,"
@@ -23,6 +24,7 @@ static const char host_key_list[] =
 struct ft_ssh {
     ssh_session session;
     int agent_fd; /* libssh's, once it was set */
+    struct ft_ssh_proxy proxy;
 };
 struct ft_ssh_channel {
     struct ft_ssh *ssh;
@@ -109,12 +111,14 @@ enum ft_code ft_ssh_create(const struct ft_ssh_spec *spec, struct ft_ssh **out, 
 {
     struct ft_ssh *s = ft_xcalloc(1, sizeof *s);
     s->agent_fd = -1;
+    s->proxy = spec->proxy ? *spec->proxy : (struct ft_ssh_proxy){.said = -1};
     s->session = ssh_new();
     if (!s->session) ft_die_nomem(1);
     if (!set_options(s->session, spec)) {
         const enum ft_code c = ft_fail(err, FT_CONFIG, "%s", ssh_get_error(s->session));
         close(spec->fd); /* not yet libssh's */
         ssh_free(s->session);
+        ft_ssh_proxy_end(&s->proxy);
         free(s);
         return c;
     }
@@ -128,8 +132,11 @@ void ft_ssh_destroy(struct ft_ssh *s)
     if (!s) return;
     if (ssh_is_connected(s->session)) ssh_disconnect(s->session);
     ssh_free(s->session);
+    ft_ssh_proxy_end(&s->proxy);
     free(s);
 }
+
+void ft_ssh_proxy_words_of(const struct ft_ssh *s, char *out, size_t cap) { ft_ssh_proxy_said(&s->proxy, out, cap); }
 
 int ft_ssh_fd(const struct ft_ssh *s) { return ssh_get_fd(s->session); }
 

@@ -30,14 +30,16 @@ enum ft_ssh_rc {
 struct ft_ssh;
 struct ft_ssh_channel;
 struct ft_ssh_pair;
+struct ft_ssh_proxy;
 
 struct ft_ssh_spec {
     const char *host, *user;                         /* host: for messages of libssh only */
     int fd;                                          /* connected, non-blocking */
     const char *known_types;                         /* "ssh-ed25519,ssh-rsa": asked for first; "": none */
     const char *host_key_algorithms, *kex, *ciphers; /* as in ssh_config ("+x", "-x", "^x" too); NULL: ours */
+    const struct ft_ssh_proxy *proxy;                /* the process at the other end of fd (taken over); NULL: none */
 };
-/* On failure the socket is closed. */
+/* On failure the socket is closed, and the proxy is ended. */
 enum ft_code ft_ssh_create(const struct ft_ssh_spec *spec, struct ft_ssh **out, struct ft_err *err) FT_MUST_CHECK;
 void ft_ssh_destroy(struct ft_ssh *s);
 
@@ -48,8 +50,9 @@ bool ft_ssh_alive(const struct ft_ssh *s);
 void ft_ssh_why(const struct ft_ssh *s, char *out, size_t cap);
 
 enum ft_ssh_rc ft_ssh_connect(struct ft_ssh *s);
-bool ft_ssh_greeted(const struct ft_ssh *s);   /* the other side has said "SSH-…" */
-bool ft_ssh_no_common(const struct ft_ssh *s); /* key exchange failed because no algorithm is common */
+bool ft_ssh_greeted(const struct ft_ssh *s);                               /* the other side has said "SSH-…" */
+void ft_ssh_proxy_words_of(const struct ft_ssh *s, char *out, size_t cap); /* last line of the proxy's standard error; "": none */
+bool ft_ssh_no_common(const struct ft_ssh *s);                             /* key exchange failed because no algorithm is common */
 
 struct ft_ssh_host_key {
     char type[64];

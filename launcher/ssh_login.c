@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "launcher/ssh_begin.h"
+#include "launcher/ssh_proxy.h"
 
 const char *ft_ssh_phase_name(enum ft_ssh_phase p)
 {
@@ -89,6 +90,28 @@ static bool dial(struct ft_ssh_trial *t, const struct ft_ssh_login_how *how, int
     }
     t->out->phase = strcmp(phase, "tcp") == 0 ? FT_PHASE_TCP : FT_PHASE_RESOLVE;
     return ft_ssh_login_fail(t->out, fate, "%s", reason);
+}
+
+static bool start_proxy(struct ft_ssh_trial *t, const struct ft_ssh_login_how *how, struct ft_ssh_proxy *proxy, int *fd)
+{
+    struct ft_err err = {0};
+    if (!how->resolved(how->self)) {
+        t->out->fate = FT_FATE_CANCELLED;
+        return false;
+    }
+    begin_phase(t, FT_PHASE_TCP);
+    return ft_ssh_proxy_start(t->target->proxy, proxy, fd, &err) == FT_OK ||
+           ft_ssh_login_fail(t->out, FT_FATE_FINAL, "ProxyCommand: %s", err.text);
+}
+
+/* What a proxy says explains best why there is no connection. */
+static bool add_words_of_proxy(struct ft_ssh_login *out)
+{
+    char said[200];
+    ft_ssh_proxy_words_of(out->ssh, said, sizeof said);
+    const size_t n = strlen(out->reason);
+    if (*said) snprintf(out->reason + n, sizeof out->reason - n, "; ProxyCommand says: %s", said);
+    return false;
 }
 
 static bool exchange_keys(struct ft_ssh_trial *t)
@@ -218,7 +241,7 @@ static bool authenticate(struct ft_ssh_trial *t)
 
 /* ---- all of it ---- */
 
-static bool make_session(struct ft_ssh_trial *t, int fd)
+static bool make_session(struct ft_ssh_trial *t, int fd, const struct ft_ssh_proxy *proxy)
 {
     const struct ft_ssh_target *target = t->target;
     struct ft_buf types = {0};
@@ -227,6 +250,7 @@ static bool make_session(struct ft_ssh_trial *t, int fd)
     const struct ft_ssh_spec spec = {.host = target->host,
                                      .user = target->user,
                                      .fd = fd,
+                                     .proxy = proxy,
                                      .known_types = ft_buf_str(&types),
                                      .host_key_algorithms = target->host_key_algorithms,
                                      .kex = target->kex,
@@ -239,9 +263,13 @@ static bool make_session(struct ft_ssh_trial *t, int fd)
 static bool whole_login(struct ft_ssh_trial *t, const struct ft_ssh_login_how *how)
 {
     int fd = how->fd;
+    struct ft_ssh_proxy proxy;
+    const bool by_proxy = fd < 0 && t->target->proxy;
+    if (by_proxy && !start_proxy(t, how, &proxy, &fd)) return false;
     if (fd < 0 && !dial(t, how, &fd)) return false;
     begin_phase(t, FT_PHASE_BANNER);
-    if (!make_session(t, fd) || !exchange_keys(t)) return false;
+    if (!make_session(t, fd, by_proxy ? &proxy : NULL)) return false;
+    if (!exchange_keys(t)) return add_words_of_proxy(t->out);
     begin_phase(t, FT_PHASE_HOSTKEY);
     if (!judge_key(t)) return false;
     begin_phase(t, FT_PHASE_AUTH);

@@ -15,6 +15,7 @@ struct ft_ssh_target {
     const char *name;        /* in messages */
     const char *host, *user; /* where to, as whom */
     int port;
+    char *const *proxy;                              /* ProxyCommand (ssh_proxy.h) instead of TCP; NULL: none */
     const char *kex, *ciphers, *host_key_algorithms; /* of ssh_config; NULL: ours */
     struct ft_ssh_hosts *hosts;
     struct ft_ssh_who who; /* under which name its key is known */

@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/hash.h"
 #include "launcher/ssh_memory.h"
+#include "launcher/ssh_proxy.h"
 
 enum { MAX_AGENT = 64 << 20, MAX_CHAIN = 8 };
 
@@ -77,11 +78,10 @@ static enum ft_code known_files(struct maker *m, const struct ft_ssh_settings *s
     return FT_OK;
 }
 
-static enum ft_code refuse_proxy(struct maker *m, const struct ft_ssh_settings *s, const char *name)
+static enum ft_code use_proxy(struct maker *m, const struct ft_ssh_settings *s, struct ft_ssh_target *out)
 {
-    ft_fail(m->err, FT_UNSUPPORTED, "ProxyCommand for '%s' is not built", name);
-    ft_at(m->err, "%s:%d", s->proxy_command.at.file, s->proxy_command.at.line);
-    return ft_fix(m->err, "use ProxyJump there, or set jump = HOST in [ssh] or for the node");
+    const enum ft_code c = ft_ssh_proxy_words(s->proxy_command.raw, out->name, s, &m->t->me, m->t->arena, &out->proxy, m->err);
+    return c == FT_OK ? c : ft_at(m->err, "%s:%d", s->proxy_command.at.file, s->proxy_command.at.line);
 }
 
 /* Everything but commands and chain. identity: of the node or NULL. */
@@ -152,7 +152,8 @@ static enum ft_code chain(struct maker *m, const char *text, const char *inner, 
         struct ft_ssh_target target;
         c = fill(m, &q, NULL, &s, &target);
         if (c != FT_OK) return ft_wrap(m->err, "reading the jump host '%s'", hops[i].host);
-        if (s.proxy_command.raw && !is_none(s.proxy_command.raw)) return refuse_proxy(m, &s, hops[i].host);
+        if (i == 0 && !is_none(s.proxy_command.raw)) c = use_proxy(m, &s, &target);
+        if (c != FT_OK) return ft_wrap(m->err, "reading the jump host '%s'", hops[i].host);
         /* "Host *" with a ProxyJump means the bastion itself too; it cannot be reached through itself */
         if (i == 0 && !is_none(s.proxy_jump.raw) && strcmp(s.proxy_jump.raw, text) != 0 &&
             strcmp(s.proxy_jump.raw, hops[i].host) != 0) {
@@ -165,13 +166,14 @@ static enum ft_code chain(struct maker *m, const char *text, const char *inner, 
     return FT_OK;
 }
 
-static enum ft_code chain_of(struct maker *m, const struct ft_plan_node *n, const struct ft_ssh_settings *s, int *out)
+static enum ft_code way_to(struct maker *m, const struct ft_plan_node *n, const struct ft_ssh_settings *s, struct ft_ssh_node *node)
 {
+    int *out = &node->through;
     *out = -1;
     const bool in_section = ft_config_at(m->c, "ssh", "jump").file != NULL;
     if (n->conf && n->conf->jump) return is_none(n->conf->jump) ? FT_OK : chain(m, n->conf->jump, n->name, 0, out);
     if (in_section) return is_none(m->c->ssh.jump) ? FT_OK : chain(m, m->c->ssh.jump, n->name, 0, out);
-    if (s->proxy_command.raw && !is_none(s->proxy_command.raw)) return refuse_proxy(m, s, n->name);
+    if (!is_none(s->proxy_command.raw)) return use_proxy(m, s, &node->target);
     return is_none(s->proxy_jump.raw) ? FT_OK : chain(m, s->proxy_jump.raw, n->name, 0, out);
 }
 
@@ -244,6 +246,7 @@ static const char *origin_of(const struct maker *m, const struct ft_plan_node *n
                : jump.file ? m->c->ssh.jump
                            : s->proxy_jump.raw,
                c->jump ? n->from : NULL, jump, s->proxy_jump.at);
+    add_origin(&b, a, "ProxyCommand", target->proxy ? s->proxy_command.raw : NULL, NULL, nowhere, s->proxy_command.at);
     add_origin(&b, a, "known_hosts", m->c->ssh.known_hosts ? m->c->ssh.known_hosts : known->text, NULL,
                ft_config_at(m->c, "ssh", "known_hosts"), known->at);
     add_origin(&b, a, "HostKeyAlias", s->host_key_alias.raw, NULL, nowhere, s->host_key_alias.at);
@@ -269,7 +272,7 @@ static enum ft_code make_node(struct maker *m, const struct ft_plan_node *n, str
                                                      : NULL};
     struct ft_ssh_settings s;
     enum ft_code c = fill(m, &q, n->conf ? n->conf->identity : NULL, &s, &out->target);
-    if (c == FT_OK) c = chain_of(m, n, &s, &out->through);
+    if (c == FT_OK) c = way_to(m, n, &s, out);
     if (c == FT_OK) commands(m, &out->target);
     if (c == FT_OK && m->explain) out->origin = origin_of(m, n, &s, &out->target);
     return c;

@@ -72,6 +72,16 @@ def grandchildren(bed, job):
             c.ok(r.s < 90, "4 ends soon", r)
 
 
+    # children = keep: they stay and are listed
+    r = bed.run("ftlaunch", "run", job, "--set", "launch.children=keep", "--", "sh", "-c", "setsid sleep 301 > /dev/null 2>&1 & exit 0")
+    c.eq(r.rc, 0, "4 children = keep", r)
+    kept = [e for e in bed.events(r) if e["ev"] == "leftover"]
+    c.eq(sorted(e["node"] for e in kept if "sleep 301" in e["command"]), bed.names, "4: what is kept is listed", kept)
+    c.eq(sorted(l.split()[0] for l in bed.ps() if "sleep 301" in l), bed.names, "4: and is there")
+    bed.reap("sleep 301")
+    c.eq(bed.ps_within(20), [], "left behind by what was kept")
+
+
 def killed(bed, job):
     sleepers = ["--", "sh", "-c", "setsid sleep 301 & exec sleep 301"]
     p = start(bed, job, *sleepers)
@@ -243,10 +253,11 @@ def reaching(bed, job):
     r = bed.run("ftlaunch", "run", job, "--", "true")
     c.eq(r.rc, 2, "a wrong ssh_config", r)
     c.has(r.err, "%s/.ssh/config:2" % bed.home, "its place", r)
-    bed.write(bed.home + "/.ssh/config", "Host node03\n  ProxyCommand nc %h %p\n")
+    bed.write(bed.home + "/.ssh/config", "Host node03\n  ProxyCommand cat %h | cat\n")
     r = bed.run("ftlaunch", "run", job, "--", "true")
-    c.eq(r.rc, 2, "a ProxyCommand", r)
-    c.has(r.err, "ProxyCommand for 'node03' is not built", "ProxyCommand is refused by its name", r)
+    c.eq(r.rc, 2, "a ProxyCommand that needs a shell", r)
+    c.has(r.err, "ProxyCommand: '|' needs a shell", "it is refused by its name", r)
+    c.has(r.err, "%s/.ssh/config:2" % bed.home, "with its place", r)
     os.unlink(bed.home + "/.ssh/config")
 
 

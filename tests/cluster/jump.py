@@ -40,6 +40,27 @@ with Bed(6, sshd_more="LogLevel VERBOSE") as bed:
     plain = bed.write("plain.ini", "[cluster]\ntransport = ssh\n[ssh]\ntimeout = 10s\n[nodes]\n" + nodes)
     r = bed.run("ftlaunch", "run", plain, "--", "hostname")
     c.eq((r.rc, sorted(r.out.splitlines())), (0, want), "chains of ssh_config", r)
+    # ProxyCommand: of nodes, of a jump host; one that fails says why
+    conf = "Host node0[1-6] node03 node04\n  ProxyCommand ssh -q -W [%h]:%p node01 2>/dev/null\n"
+    bed.write(bed.home + "/.ssh/config", conf)
+    nodes34 = ["--set", "cluster.include=node[03-04]"]
+    r = bed.run("ftlaunch", "run", plain, *nodes34, "--", "sh", "-c", "hostname; seq 20000")
+    c.eq((r.rc, r.out.count("] node0"), r.out.count("\n")), (0, 2, 40002), "two nodes by ProxyCommand", r.err)
+    c.eq(bed.ps_within(20), [], "left behind by ProxyCommand")
+    r = bed.run("ftlaunch", "run", plain, "--set", "cluster.include=node[05-06]", "--set", "ssh.jump=node04", "--", "hostname")
+    c.eq((r.rc, sorted(r.out.splitlines())), (0, ["[0 node05] node05", "[1 node06] node06"]), "a jump host by ProxyCommand", r)
+    c.eq(bed.ps_within(20), [], "left behind by ProxyCommand of a jump host")
+    p = ends_lib.start(bed, plain, *nodes34, "--", "sleep", "301")
+    ends_lib.wait_for(c, bed, 2, "sleep 301")
+    bed.reap("ssh -q -W [node03]", "head")
+    ends_lib.finish(p)
+    c.eq(p.rc, 125, "a ProxyCommand that is killed", p)
+    c.has(p.err, "lost agent on node03", "its node is lost", p)
+    c.eq(bed.ps_within(40), [], "left behind by a ProxyCommand that was killed")
+    bed.write(bed.home + "/.ssh/config", conf.replace("ssh -q", "ssh -p 2299"))
+    r = bed.run("ftlaunch", "run", plain, *nodes34, "--set", "ssh.timeout=2s", "--", "true")
+    c.eq(r.rc, 2, "a ProxyCommand that fails", r)
+    c.has(r.err, "ProxyCommand says: ssh: connect to host node01 port 2299: Connection refused", "and what it says", r)
     os.unlink(bed.home + "/.ssh/config")
     # what the bastion says
     r = bed.run("ftlaunch", "run", job, "--set", "nodes.node03=port=2299", "--set", "ssh.timeout=2s", "--", "true")
