@@ -6,7 +6,8 @@ namespace of its own, so the machine's interfaces, addresses and routes are not 
         bed.cut("node02"); bed.heal("node02"); bed.kill("node03"); bed.freeze("node01"); bed.thaw("node01")
         assert bed.ps() == []
 
-The root user of the bed has a home of its own (bed.home, seen by all nodes like an NFS home) with a throw-away key and a
+Where the kernel can, every node has a monotonic clock of its own (bed.clocks: a time namespace each, hours apart), as machines that were
+booted at different times have. The root user of the bed has a home of its own (bed.home, seen by all nodes like an NFS home) with a throw-away key and a
 known_hosts; the rest of the file system is the machine's. Everything is removed at the end, also after a failure."""
 
 import atexit
@@ -106,11 +107,13 @@ class Bed:
         os.chmod(self.dir, 0o755)
         self.home = self.dir + "/home"
         self.work = self.dir + "/work"
-        self.bin = bin_dir or sys.argv[1]
+        self.bin = os.path.abspath(bin_dir or sys.argv[1])
         self.more = sshd_more + ("\nMaxStartups " + maxstartups if maxstartups else "")
         self.pids = {}
         self.inits = {}
         self.others = []
+        own = ["unshare", "--time", "--monotonic", "1000", "--boottime", "1000", "--fork", "true"]
+        self.clocks = subprocess.run(own, stderr=subprocess.DEVNULL).returncode == 0
 
     # ---- life ----
 
@@ -186,6 +189,8 @@ class Bed:
         argv = ["ip", "netns", "exec", self.ns(name), "unshare", "--mount", "--uts", "--ipc"]
         if name != "head":
             argv += ["--pid", "--fork", "--mount-proc", "--kill-child"]
+            ahead = str(3600 * (self.names.index(name) + 1))
+            argv += ["--time", "--monotonic", ahead, "--boottime", ahead] if self.clocks else []
         for f in ("ready",):
             if os.path.exists("%s/%s/%s" % (self.dir, name, f)):
                 os.unlink("%s/%s/%s" % (self.dir, name, f))
@@ -244,7 +249,9 @@ class Bed:
 
     def enter(self, name):
         argv = ["nsenter", "-t", str(self.pids[name]), "-m", "-u", "-i", "-n"]
-        return argv + (["-p"] if name != "head" else []) + ["-W", self.work, "--"]
+        if name != "head":
+            argv += ["-p"] + (["-T"] if self.clocks else [])
+        return argv + ["-W", self.work, "--"]
 
     def env(self, **more):
         keep = {k: v for k, v in os.environ.items() if k in ("LANG", "TERM", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS")}
@@ -402,6 +409,26 @@ class Bed:
             except OSError:
                 pass
         return ""
+
+    def sshd(self, name, text):
+        """Other settings of a node's sshd, before those of the bed. Returns what takes them back."""
+        path = "%s/%s/sshd_config" % (self.dir, name)
+        with open(path) as f:
+            before = f.read()
+
+        def listens():
+            with open("%s/%s/sshd.log" % (self.dir, name)) as f:
+                return f.read().count("Server listening")
+
+        def use(what):
+            with open(path, "w") as f:
+                f.write(what)
+            n = listens()
+            if not self.until(lambda: self.run("sh", "-c", "kill -HUP $(cat /run/sshd.pid)", node=name).rc == 0, 60) or not self.until(lambda: listens() > n, 60):
+                raise RuntimeError("sshd of %s does not read its file again" % name)
+
+        use(text + "\n" + (before.replace("Subsystem sftp internal-sftp", "") if "Subsystem" in text else before))
+        return lambda: use(before)
 
     def shell(self, name, shell, home=None):
         """Another login shell (and home) on one node."""

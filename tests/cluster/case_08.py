@@ -2,6 +2,7 @@
 """Hostile login shells and rc files: the agent begins behind any of them, and nothing of them gets into the output of ranks."""
 import glob
 import os
+import shutil
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -52,6 +53,19 @@ def main():
         # no home folder: the agent goes elsewhere
         r = bed.run("ftlaunch", "run", "--set", "cluster.transport=ssh", "--set", "nodes.node05=slots=1", "--", "hostname")
         c.eq((r.rc, r.out), (0, "[0 node05] node05\n"), "home folder missing", r)
+        # every login shell that is installed here, each with a noisy rc file, the agent sent anew
+        rc = {"dash": ".profile", "bash": ".bashrc", "zsh": ".zshenv", "tcsh": ".tcshrc", "fish": ".config/fish/config.fish"}
+        for shell, name in rc.items():
+            path = shutil.which(shell)
+            if not path:
+                print("note: %s is not installed" % shell)
+                continue
+            bed.shell("node08", path, "/run/home")
+            sh(*bed.enter("node08"), "sh", "-c", 'rm -rf /run/home/.cache; mkdir -p /run/home/.config/fish; printf %s "$0" > /run/home/$1', NOISY, name)
+            shutil.rmtree(bed.home + "/.local", ignore_errors=True)
+            r = bed.run("ftlaunch", "run", "--set", "cluster.transport=ssh", "--set", "nodes.node08=slots=1", "--", "hostname")
+            c.eq((r.rc, r.out), (0, "[0 node08] node08\n"), shell, r)
+            c.ok("Welcome" not in r.err and "quota" not in r.err, "no banner on the console, " + shell, r)
         # a shell that runs nothing: named, soon, with its words
         bed.shell("node08", "/usr/sbin/nologin", "/run/home")
         r = bed.run("ftlaunch", "run", "--set", "cluster.transport=ssh", "--set", "nodes.node08=slots=1", "--", "true")

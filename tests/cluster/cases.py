@@ -3,9 +3,14 @@
 import glob
 import hashlib
 import os
+import pty
+import re
+import select
 import signal
 import subprocess
 import sys
+import time
+import types
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from bed import Bed, Checks
@@ -33,7 +38,7 @@ def files(run):
 def environment(bed):
     values = {"LINES2": b"a\nb\n", "QUOTES": b"'\"", "HOME2": b"$HOME `id` \\", "SLURM2": b"64(x2)", "JSON": b'{"a":[1,"b"]}', "EQ": b"a=b=c", "EMPTY": b"",
               "BYTES": b"\xff\xfe\x80", "LONG": b"x" * 120000, "BASH_FUNC_m%%": b"() { echo m; }", "HF_TOKEN": b"very-secret-7141"}
-    text = JOB + "[env]\n" + "".join("%s = ${%s}\n" % (k, k) for k in values) + "".join("V%d = %s\n" % (i, "v" * 45) for i in range(500))
+    text = JOB + "[env]\n" + "".join("%s = ${%s}\n" % (k, k) for k in values) + "".join("V%d = %s\n" % (i, "v" * 45) for i in range(2000))
     text += "[env node02]\nONE = two\n[env node[03-04]]\nONE = many\n"
     job = bed.write("env.ini", text)
     given = {os.fsencode(k): v for k, v in values.items()}
@@ -66,12 +71,17 @@ def environment(bed):
             have = dict(l.split() for l in f)
         bad = [k for k, v in values.items() if have.get(k) != hashlib.md5(v).hexdigest()]
         c.eq(bad, [], "variables of rank %d that are not as given" % r)
-        c.eq(sum(k.startswith("V") and k[1:].isdigit() for k in have), 500, "many small ones, rank %d" % r)
+        c.eq(sum(k.startswith("V") and k[1:].isdigit() for k in have), 2000, "many small ones, rank %d" % r)
         c.eq([k for k in have if k.startswith("SSH_") or k in ("SLURM_NTASKS", "SLURM_PROCID")], [], "nothing of logins and outer steps, rank %d" % r)
         c.eq(have.get("ONE"), {0: None, 1: hashlib.md5(b"two").hexdigest()}.get(r, hashlib.md5(b"many").hexdigest()), "[env RANGE] at rank %d" % r)
     c.eq([n for n, b in files(run) if b"very-secret" in b], [], "files that hold the token")
     with open(run + "/job.ini", errors="replace") as f:
         c.has(f.read(), "HF_TOKEN = ${HF_TOKEN}", "the resolved job")
+    # a value that no program could be given: before anything is contacted
+    big = bed.write("big.ini", JOB + "[env]\nBIG = " + "b" * 200000 + "\n")
+    r = bed.run("ftlaunch", "run", big, "--", "true")
+    c.ok(r.rc == 2 and "131071" in r.err.replace(",", "") and re.search("200,?00[0-9]", r.err), "9: 200,000 bytes", r)
+    c.eq([e for e in bed.events(r) if e["ev"] == "node_up"], [], "9: nothing was contacted")
 
 
 def output(bed):
@@ -96,6 +106,26 @@ def output(bed):
             have = f.read()
         c.eq(have.replace(b"err\n", b""), blob + b"\nout\n" + blob, "file of rank %d" % r)
         c.eq(have.count(b"err\n"), 1, "its stderr")
+    # both streams in turn: each keeps its order, on the console and in the file
+    p = start(bed, job, "--", "sh", "-c", "i=0; while [ $i -lt 300 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done")
+    finish(p)
+    c.eq(p.rc, 0, "11e", p)
+    for r in range(4):
+        with open("%s/ranks/%04d.log" % (folder(bed, p), r)) as f:
+            have = f.read().splitlines()
+        for stream, console in (("out", p.out), ("err", p.err)):
+            want = ["%s %d" % (stream, i) for i in range(300)]
+            c.eq([l for l in have if l.startswith(stream)], want, "11e: %s of rank %d in its file" % (stream, r))
+            mark = "[%d node%02d] " % (r, r + 1)
+            c.eq([l[len(mark):] for l in console.splitlines() if l.startswith(mark)], want, "11e: %s of rank %d on the console" % (stream, r))
+        c.eq(len(have), 600, "11e: nothing else in the file of rank %d" % r)
+    # 64 ranks say the same: 64 whole lines (gathering is not built and says so)
+    many = bed.write("many.ini", JOB.replace("slots=1", "slots=16"))
+    r = bed.run("ftlaunch", "run", many, "--", "echo", "the same line of every rank", timeout=300)
+    want = ["[%d node%02d] the same line of every rank" % (k, k // 16 + 1) for k in range(64)]
+    c.eq((r.rc, sorted(r.out.splitlines())), (0, sorted(want)), "11g", r)
+    r = bed.run("ftlaunch", "run", many, "--set", "launch.gather=yes", "--", "true")
+    c.ok(r.rc == 2 and "gather" in r.err, "11g: gather = yes", r)
     # a reader of 100 KB a second: memory stays bounded, nothing is lost
     p = start(bed, job, "--", "sh", "-c", "seq 1 150000")
     seen, peak = 0, 0
@@ -181,8 +211,85 @@ for i in range(int(sys.argv[1])):
     c.eq(p.rc, 143, "13d: the job had gone on", p)
 
 
+def on_terminal(bed, *lines):
+    """An interactive shell on a terminal of its own, at the head: its pid and the terminal."""
+    argv = bed.enter("head") + ["bash", "--norc", "-i"]
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execvpe(argv[0], argv, bed.env())
+    for l in lines:
+        os.write(fd, l.encode() + b"\n")
+    return pid, fd
+
+
+def rest_of(fd, seconds=120):
+    seen, end = b"", time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not select.select([fd], [], [], 1)[0]:
+            continue
+        try:
+            piece = os.read(fd, 4096)
+        except OSError:  # the last process has left the terminal
+            return seen.decode(errors="replace")
+        if not piece:
+            break
+        seen += piece
+    return seen.decode(errors="replace") + "(the test waited too long)"
+
+
+def terminal(bed, job):
+    # 15b: in the background of a terminal that stops whoever writes to it or reads from it
+    run = "ftlaunch run %s %%s -- sh -c '%%secho from the background' & wait -f $!; echo st''atus $?" % job
+    pid, fd = on_terminal(bed, "stty tostop", run % ("", "read x; "), run % ("--set launch.stdin=0", ""), "exit")
+    seen = rest_of(fd)
+    os.waitpid(pid, 0)
+    os.close(fd)
+    c.eq((seen.count("status 0"), seen.count("] from the background"), seen.count("Stopped")), (2, 8, 0), "15b", seen)
+    # 15e: the terminal is closed; nohup stays, without it the run ends in order
+    for how, status in (("nohup ", 0), ("", 129)):
+        flag = "%s/closed%d" % (bed.work, status)
+        line = "%sftlaunch run %s -- sh -c 'until [ -e %s ]; do sleep 0.05; done' > %s.log 2>&1 & echo at''$!" % (how, job, flag, flag)
+        pid, fd = on_terminal(bed, line)
+        seen = []
+        read = lambda: select.select([fd], [], [], 0.1)[0] and seen.append(os.read(fd, 4096).decode(errors="replace"))
+        said = lambda: re.search(r"at(\d+)\r", "".join(seen))
+        if not c.ok(bed.until(lambda: said() or read() or said(), 60), "15e: it is started", seen):
+            return
+        p = types.SimpleNamespace(pid=int(said().group(1)))
+        started(bed, p)
+        os.close(fd)
+        os.waitpid(pid, 0)
+        if not status:
+            bed.write(flag, "")
+        ended = lambda: [e["status"] for e in bed.events(p) if e["ev"] == "run_end"]
+        c.ok(bed.until(lambda: ended(), 60), "15e: %srun on a closed terminal ends" % how, bed.events(p))
+        c.eq(ended(), [status], "15e: %srun on a closed terminal" % how)
+        c.eq(bed.ps_within(20), [], "left behind by a closed terminal")
+
+
+def thousand(bed):
+    """15f. Seconds decide about its second half: by name only."""
+    job = bed.write("job.ini", JOB)
+    look = lambda: (len(bed.ps()), len(os.listdir("/proc")), sorted(bed.run("sh", "-c", "find /tmp /dev/shm /run -type f | sort", node="node02").out.split()))
+    seconds, before = [], None
+    for i in range(1000):
+        r = bed.run("ftlaunch", "run", job, "-q", "--set", "launch.run_dir=%s/runs%d" % (bed.work, i % 7), "--", "true")
+        seconds.append(r.s)
+        if not c.eq((r.rc, r.out, r.err), (0, "", ""), "15f run %d" % i, r):
+            break
+        if i == 20:
+            before = look()
+    after = look()
+    c.eq((after[0], after[2]), (before[0], before[2]), "15f: processes and files of the nodes")
+    c.ok(after[1] <= before[1] + 10, "15f: processes of the machine", before[1], after[1])
+    seconds.sort()
+    c.ok(seconds[-1] <= 3 * seconds[500], "15f: the slowest of 1,000 took %.2f s, the median %.2f s" % (seconds[-1], seconds[500]))
+    print("1,000 runs: median %.3f s, slowest %.3f s" % (seconds[500], seconds[-1]))
+
+
 def stdin(bed):
     job = bed.write("job.ini", JOB)
+    terminal(bed, job)
     r = bed.run("sh", "-c", "printf 'a\\nb\\nc\\n' | while read h; do ftlaunch run -q %s -- sh -c 'cat >/dev/null; [ $RANK != 0 ] || echo got '$h; done" % job)
     c.eq((r.rc, r.out), (0, "[0 node01] got a\n[0 node01] got b\n[0 node01] got c\n"), "15a", r)
     with open("/dev/urandom", "rb") as f:
@@ -204,7 +311,8 @@ def stdin(bed):
 
 
 PARTS = {"environment": environment, "output": output, "signals": signals, "stdin": stdin}
+ASKED = {"thousand": thousand}  # by name only
 with Bed(4) as bed:
     for part in sys.argv[2:] or PARTS:
-        PARTS[part](bed)
+        {**PARTS, **ASKED}[part](bed)
 sys.exit(c.end())

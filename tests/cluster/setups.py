@@ -69,41 +69,15 @@ def staging(bed):
     forget_agents(bed)
 
 
-def sshd(bed, name, text):
-    """Other settings of the node's own sshd."""
-    path = "%s/%s/sshd_config" % (bed.dir, name)
-    with open(path) as f:
-        before = f.read()
-    with open(path, "w") as f:
-        f.write(text + "\n" + (before.replace("Subsystem sftp internal-sftp", "") if "Subsystem" in text else before))
-
-    def listens():
-        with open("%s/%s/sshd.log" % (bed.dir, name)) as f:
-            return f.read().count("Server listening")
-
-    def reread():
-        n = listens()
-        c.ok(bed.until(lambda: bed.run("sh", "-c", "kill -HUP $(cat /run/sshd.pid)", node=name).rc == 0, 60), "sshd is there")
-        c.ok(bed.until(lambda: listens() > n, 60), "sshd reads its file again")
-
-    def back():
-        with open(path, "w") as f:
-            f.write(before)
-        reread()
-
-    reread()
-    return back
-
-
 def servers(bed):
     forget_agents(bed)
-    back = sshd(bed, "node02", "MaxSessions 1\nMaxStartups 1:100:1")
+    back = bed.sshd("node02", "MaxSessions 1\nMaxStartups 1:100:1")
     good(bed, "one session at a time, staged too", *node(2), out=["[0 node02] node02"])
     back()
-    back = sshd(bed, "node02", "ForceCommand echo nothing but this")
+    back = bed.sshd("node02", "ForceCommand echo nothing but this")
     bad(bed, "ForceCommand", ["node02", "agent", "nothing but this"], *node(2))
     back()
-    back = sshd(bed, "node02", "Subsystem sftp /nowhere/sftp-server")
+    back = bed.sshd("node02", "Subsystem sftp /nowhere/sftp-server")
     forget_agents(bed)
     bad(bed, "no sftp", ["node02", "agent", "Install ftlaunch-agent there"], *node(2))
     good(bed, "no sftp, but an agent that is there", *node(2), "--set", "ssh.agent=%s/ftlaunch-agent" % bed.bin)
