@@ -8,9 +8,18 @@
  *     ft_ckpt_export()   the model alone, as a Hugging Face folder
  *  4. ft_ckpt_close()    the lock goes
  *
- * All ranks call 1, 2, 3 and 4 together (the sign of life: rank 0 matters), in the same order. A failing call returns the same error on all ranks. What is in the files
- * never depends on the layout; a rank that owns nothing writes no file. Nothing of this room runs on another thread after a call
- * has returned. */
+ * Saving while training goes on, instead of 3:
+ *
+ *  a. ft_ckpt_begin()   between two updates: copies the pieces to options.copy; a thread of this rank writes from there
+ *  b. ft_ckpt_busy()    does this rank still work on it? Its sum over the ranks travels with something that is reduced anyway
+ *  c. ft_ckpt_go_on()   when no rank is busy: the ranks agree, then a thread of rank 0 publishes; again when no rank is busy: they
+ *                       agree on that too, and the save has ended (ft_ckpt_saving() is false)
+ *  d. ft_ckpt_drain()   waits for the save on its way, if there is one: before the next one, before an export, before the end
+ *
+ * All ranks call 1, 2, 3, 4, a, c and d together (the sign of life: rank 0 matters), in the same order. A failing call returns the same
+ * error on all ranks. What is in the files never depends on the layout; a rank that owns nothing writes no file. Only between a and the
+ * end of that save does a thread of this room run while no call does; it makes no collective and reads nothing of the caller's but the
+ * copy, `run` and the rows. Closing then gives the save up: what earlier ones have published stays. */
 #ifndef FT_RUNTIME_CKPT_CKPT_H
 #define FT_RUNTIME_CKPT_CKPT_H
 
@@ -107,6 +116,7 @@ struct ft_ckpt_options {
     const struct ft_param *params; /* trainable rows of this rank; the same array when one rank holds them all */
     size_t n_params;
     int tensor_rank;
+    float *copy; /* for ft_ckpt_begin: room for master, m and v of all pieces; the caller's. NULL: only ft_ckpt_save is called */
     void (*say)(void *self, const char *line); /* lines for people, rank 0 only; NULL: nobody listens */
     void *self;
 };
@@ -125,6 +135,14 @@ enum ft_code ft_ckpt_resume(struct ft_ckpt *c, const struct ft_ckpt_piece *piece
  * on_error) is the caller's business. FT_DATA: values that are not finite. */
 enum ft_code ft_ckpt_save(struct ft_ckpt *c, const struct ft_ckpt_piece *pieces, size_t n, const struct ft_ckpt_scalars *scalars,
                           bool best, struct ft_err *err) FT_MUST_CHECK;
+/* As ft_ckpt_save; the pieces are the caller's again when it returns. No other save is on its way. */
+enum ft_code ft_ckpt_begin(struct ft_ckpt *c, const struct ft_ckpt_piece *pieces, size_t n, const struct ft_ckpt_scalars *scalars,
+                           bool best, struct ft_err *err) FT_MUST_CHECK;
+bool ft_ckpt_saving(const struct ft_ckpt *c); /* one is on its way: the same on all ranks */
+bool ft_ckpt_busy(const struct ft_ckpt *c);
+/* Both fail as ft_ckpt_save does: the save has ended then. go_on: one is on its way. */
+enum ft_code ft_ckpt_go_on(struct ft_ckpt *c, struct ft_err *err) FT_MUST_CHECK;
+enum ft_code ft_ckpt_drain(struct ft_ckpt *c, struct ft_err *err) FT_MUST_CHECK;
 void ft_ckpt_tick(struct ft_ckpt *c);
 void ft_ckpt_close(struct ft_ckpt *c); /* NULL is fine */
 

@@ -3,7 +3,8 @@
  *
  * FT_FAULT=SITE[@RANK]:N:ACTION, several joined by ';' (test builds only; other builds have no such thing).
  * SITE: lock mkdir open fallocate write fsync close rename fsyncdir latest unlink rmdir pread replica. N: the n-th call of that site in this
- * process, or rand:SEED. ACTION: kill enospc eio estale short delay=MS flip. */
+ * process, or rand:SEED. ACTION: kill enospc eio estale short delay=MS gate=FD (waits for one byte, or the end, of that descriptor)
+ * flip. */
 #ifndef FT_RUNTIME_CKPT_FIO_H
 #define FT_RUNTIME_CKPT_FIO_H
 
@@ -30,13 +31,13 @@ enum ft_fio_site {
     FT_FIO_REPLICA,
     FT_N_FIO_SITES
 };
-enum ft_fio_action { FT_FIO_NOTHING, FT_FIO_KILL, FT_FIO_FAIL, FT_FIO_SHORT, FT_FIO_DELAY, FT_FIO_FLIP };
+enum ft_fio_action { FT_FIO_NOTHING, FT_FIO_KILL, FT_FIO_FAIL, FT_FIO_SHORT, FT_FIO_DELAY, FT_FIO_GATE, FT_FIO_FLIP };
 
 struct ft_fio_rule {
     enum ft_fio_site site;
     int64_t n;
     enum ft_fio_action action;
-    int error, delay_ms;
+    int error, delay_ms, gate_fd;
 };
 
 /* {0} injects nothing. */
@@ -49,7 +50,7 @@ struct ft_fio {
 /* Reads FT_FAULT for this rank. A broken text is FT_USAGE. */
 enum ft_code ft_fio_init(struct ft_fio *f, int rank, struct ft_err *err) FT_MUST_CHECK;
 void ft_fio_fini(struct ft_fio *f);
-/* What the present call of a site shall do; counts it. delay and kill happen inside. Implemented by inject.c or inject_off.c. */
+/* What the present call of a site shall do; counts it. delay, gate and kill happen inside. Implemented by inject.c or inject_off.c. */
 struct ft_fio_rule ft_fio_next(struct ft_fio *f, enum ft_fio_site site);
 enum ft_code ft_fio_parse(struct ft_fio *f, const char *text, int rank, struct ft_err *err) FT_MUST_CHECK;
 

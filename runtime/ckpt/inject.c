@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/bits/mix64.h"
@@ -38,10 +39,15 @@ static bool parse_action(const char *text, struct ft_fio_rule *r)
             r->error = rows[i].error;
             return true;
         }
-    int64_t ms;
-    if (strncmp(text, "delay=", 6) != 0 || !ft_parse_i64(text + 6, 0, 600000, &ms)) return false;
-    r->action = FT_FIO_DELAY;
-    r->delay_ms = (int)ms;
+    int64_t x;
+    if (!strncmp(text, "delay=", 6) && ft_parse_i64(text + 6, 0, 600000, &x)) {
+        r->action = FT_FIO_DELAY;
+        r->delay_ms = (int)x;
+        return true;
+    }
+    if (strncmp(text, "gate=", 5) != 0 || !ft_parse_i64(text + 5, 0, 1 << 20, &x)) return false;
+    r->action = FT_FIO_GATE;
+    r->gate_fd = (int)x;
     return true;
 }
 
@@ -103,6 +109,10 @@ struct ft_fio_rule ft_fio_next(struct ft_fio *f, enum ft_fio_site site)
         if (r->action == FT_FIO_DELAY) {
             const struct timespec t = {.tv_sec = r->delay_ms / 1000, .tv_nsec = r->delay_ms % 1000 * 1000000L};
             nanosleep(&t, NULL);
+        }
+        if (r->action == FT_FIO_GATE) {
+            char byte;
+            while (read(r->gate_fd, &byte, 1) < 0 && errno == EINTR) continue;
         }
         return *r;
     }

@@ -140,6 +140,7 @@ enum ft_code ft_ckpt_open(const struct ft_ckpt_options *o, struct ft_ckpt **out,
 void ft_ckpt_close(struct ft_ckpt *c)
 {
     if (!c) return;
+    ft_ckpt_cancel(c);
     ft_ckpt_lock_drop(&c->lock, c->dir);
     ft_fio_fini(&c->fio);
     free(c->model_of);

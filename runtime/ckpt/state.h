@@ -1,7 +1,9 @@
-/* The inside of a checkpoint handle, shared by the files of this room: open.c, lock.c, folder.c, save.c, tensor_file.c, choose.c,
- * load.c, agree.c, replicas.c, gather.c. */
+/* The inside of a checkpoint handle, shared by the files of this room: open.c, lock.c, folder.c, save.c, publish.c, tensor_file.c,
+ * choose.c, load.c, agree.c, replicas.c, gather.c. */
 #ifndef FT_RUNTIME_CKPT_STATE_H
 #define FT_RUNTIME_CKPT_STATE_H
+
+#include <stdatomic.h>
 
 #include "base/str.h"
 #include "runtime/ckpt/ckpt.h"
@@ -28,7 +30,8 @@ struct ft_ckpt {
     struct ft_mf_origin origin;
     char *resumed, *last; /* names of folders in dir, NULL: none */
     int64_t last_step;
-    bool wrote_old; /* there are folders set aside to remove */
+    bool wrote_old;            /* there are folders set aside to remove */
+    struct ft_ckpt_save *save; /* on its way; NULL: none */
 };
 
 /* --- share.c: all ranks, one result ------------------------------------------------------------------------------------------- */
@@ -106,9 +109,15 @@ struct ft_ckpt_written {
     uint32_t header_crc;
 };
 void ft_ckpt_tensor_name(struct ft_buf *b, enum ft_ckpt_precision p, enum ft_ckpt_slot slot, const char *name);
-/* Writes this rank's file into tmp, again under another name after errors that may pass. */
+/* Writes this rank's file into tmp, again under another name after errors that may pass. Fails soon after another thread has set
+ * cancelled. */
 enum ft_code ft_ckpt_write_file(struct ft_ckpt *c, const char *tmp, int64_t step, struct ft_ckpt_item *items, size_t n,
-                                struct ft_ckpt_written *out, struct ft_err *err) FT_MUST_CHECK;
+                                const atomic_bool *cancelled, struct ft_ckpt_written *out, struct ft_err *err) FT_MUST_CHECK;
+
+/* --- save.c --------------------------------------------------------------------------------------------------------------------------- */
+
+/* The save that is on its way is given up by this rank alone, when its work can stop; its folder is left to the next start. */
+void ft_ckpt_cancel(struct ft_ckpt *c);
 
 /* --- replicas.c --------------------------------------------------------------------------------------------------------------------- */
 

@@ -83,7 +83,7 @@ struct fault {
 
 /* CRC and write of a piece follow each other, so that the second finds it in the cache. Writing back begins at once: it goes on beside
  * the rest, and fsync has little left to wait for. */
-static struct fault write_data(struct ft_ckpt *c, int fd, struct ft_ckpt_item *items, size_t n)
+static struct fault write_data(struct ft_ckpt *c, int fd, struct ft_ckpt_item *items, size_t n, const atomic_bool *cancelled)
 {
     int64_t asked = 0;
     for (size_t i = 0; i < n; i++) {
@@ -92,6 +92,7 @@ static struct fault write_data(struct ft_ckpt *c, int fd, struct ft_ckpt_item *i
         for (int64_t at = 0; at < it->bytes; at += PIECE) {
             const size_t k = (size_t)(it->bytes - at < PIECE ? it->bytes - at : PIECE);
             const char *p = (const char *)it->x + at;
+            if (atomic_load(cancelled)) return (struct fault){"write", ECANCELED};
             it->crc = ft_crc32c(it->crc, p, k);
             if (ft_fio_write(&c->fio, fd, p, k)) return (struct fault){"write", errno};
             const int64_t written = it->begin + at + (int64_t)k;
@@ -104,14 +105,14 @@ static struct fault write_data(struct ft_ckpt *c, int fd, struct ft_ckpt_item *i
 }
 
 static struct fault write_once(struct ft_ckpt *c, const char *path, const struct ft_buf *head, int64_t size,
-                               struct ft_ckpt_item *items, size_t n)
+                               struct ft_ckpt_item *items, size_t n, const atomic_bool *cancelled)
 {
     int fd = ft_fio_open(&c->fio, FT_FIO_OPEN, path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (fd < 0) return (struct fault){"open", errno};
     struct fault f = {0};
     if (ft_fio_fallocate(&c->fio, fd, size)) f = (struct fault){"fallocate", errno};
     else if (ft_fio_write(&c->fio, fd, head->data, head->n)) f = (struct fault){"write", errno};
-    else f = write_data(c, fd, items, n);
+    else f = write_data(c, fd, items, n, cancelled);
     if (!f.what && ft_fio_fsync(&c->fio, fd)) f = (struct fault){"fsync", errno};
     if (!f.what) (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     if (ft_fio_close(&c->fio, &fd) && !f.what) f = (struct fault){"close", errno};
@@ -135,7 +136,7 @@ static enum ft_code fail(struct fault f, const char *path, const char *dir, int6
 }
 
 enum ft_code ft_ckpt_write_file(struct ft_ckpt *c, const char *tmp, int64_t step, struct ft_ckpt_item *items, size_t n,
-                                struct ft_ckpt_written *out, struct ft_err *err)
+                                const atomic_bool *cancelled, struct ft_ckpt_written *out, struct ft_err *err)
 {
     struct ft_buf head = {0}, path = {0};
     memset(out, 0, sizeof *out);
@@ -150,9 +151,9 @@ enum ft_code ft_ckpt_write_file(struct ft_ckpt *c, const char *tmp, int64_t step
         else snprintf(out->name, sizeof out->name, "w-%05d-of-%05d.safetensors", c->rank, c->world);
         ft_buf_clear(&path);
         ft_buf_addf(&path, "%s/%s", tmp, out->name);
-        f = write_once(c, ft_buf_str(&path), &head, out->size, items, n);
+        f = write_once(c, ft_buf_str(&path), &head, out->size, items, n, cancelled);
         if (!f.what) break;
-        if (try + 1 == TRIES || !may_pass(f)) {
+        if (try + 1 == TRIES || !may_pass(f) || atomic_load(cancelled)) {
             rc = fail(f, ft_buf_str(&path), c->dir, out->size, err);
             break;
         }

@@ -9,6 +9,16 @@
 #include "base/hash.h"
 #include "base/log.h"
 
+static enum ft_code save(struct ft_ckpt *c, struct fake *f, const struct job *j, int64_t step, struct ft_err *err)
+{
+    const struct ft_ckpt_scalars s = fake_scalars(step);
+    const bool best = j->best == step;
+    if (!j->beside) return ft_ckpt_save(c, f->pieces, f->buckets.n_pieces, &s, best, err);
+    enum ft_code rc = ft_ckpt_begin(c, f->pieces, f->buckets.n_pieces, &s, best, err);
+    if (!rc) fake_fill(f, step + 1000);
+    return rc ? rc : ft_ckpt_drain(c, err);
+}
+
 static int run(const struct ft_place *place, void *arg)
 {
     const struct job *j = arg;
@@ -37,8 +47,7 @@ static int run(const struct ft_place *place, void *arg)
     for (int i = 0; !rc && j->saves[i]; i++) {
         if (!j->loaded) fake_fill(&f, j->values ? j->values : j->saves[i]);
         if (j->spoil) j->spoil(&f, place->rank, place->world);
-        s = fake_scalars(j->saves[i]);
-        rc = ft_ckpt_save(c, f.pieces, f.buckets.n_pieces, &s, j->best == j->saves[i], &err);
+        rc = save(c, &f, j, j->saves[i], &err);
         if (!rc) say("saved %lld\n", (long long)j->saves[i]);
         if (rc && j->go_on && j->saves[i + 1]) {
             say_err(rc, &err);

@@ -14,6 +14,7 @@ struct job {
     int64_t keep;                                       /* 0: 2; -1: all */
     bool loaded;                                        /* saves have what was loaded */
     bool go_on;                                         /* after a failed save go on with the next one */
+    bool beside;                                        /* saves begin, the pieces change at once, then they are drained */
     const char *fault;                                  /* FT_FAULT */
     void (*change)(struct fake *f);                     /* before opening */
     void (*spoil)(struct fake *f, int rank, int world); /* before a save */

@@ -183,6 +183,7 @@ enum ft_code fake_begin(struct fake *f, const struct ft_place *place, const char
                                     .params = f->params,
                                     .n_params = f->n_params,
                                     .tensor_rank = at.c[FT_AXIS_TP],
+                                    .copy = ft_arena_array(f->arena, 3 * (size_t)f->buckets.state_total + 1, sizeof(float)),
                                     .say = say_line,
                                     .self = f};
     return FT_OK;

@@ -21,7 +21,7 @@ struct fake {
     size_t n_params, n_model;
     size_t *model_of; /* n_params */
     struct ft_buckets buckets;
-    float *master, *m, *v; /* state_total each */
+    float *master, *m, *v; /* state_total each; room for a copy of them is in o.copy */
     struct ft_ckpt_piece *pieces;
     struct ft_ckpt_run run;
     struct ft_ckpt_fact maths[4];
