@@ -131,6 +131,7 @@ static void print_memory(struct ft_buf *b, const struct ft_setup *s, int stage)
     print_part(b, "activations", m->activations);
     print_part(b, "logits", m->logits);
     print_part(b, "buffers", m->buffers);
+    print_part(b, "staging", m->staging);
     print_part(b, "library", m->library);
     ft_buf_addc(b, '\n');
 }

@@ -33,7 +33,6 @@ static const struct ft_unbuilt no_wsd[] = {{"wsd", "set schedule = cosine"}, {NU
 static const struct ft_unbuilt no_cuda[] = {{"cuda", "set device = cpu"}, {NULL, NULL}};
 static const struct ft_unbuilt no_adapter[] = {{"adapter", "set what = full"}, {"merged", "set what = full"}, {NULL, NULL}};
 static const struct ft_unbuilt no_lora_key[] = {{"*", "set [train] method = full and leave [lora] out"}, {NULL, NULL}};
-static const struct ft_unbuilt no_async[] = {{"yes", "set async = no"}, {NULL, NULL}};
 
 #define AT(member) offsetof(struct ft_model_fields, member)
 static const struct ft_field model_rows[] = {
@@ -379,7 +378,11 @@ static const struct ft_field checkpoint_rows[] = {
      .def = "auto",
      .at = AT(resume),
      .help = "auto: the newest valid one; never; a step; a path"},
-    {.name = "async", .type = FT_F_BOOL, .def = "no", .at = AT(async), .unbuilt = no_async, .help = "write while training goes on"},
+    {.name = "async",
+     .type = FT_F_BOOL,
+     .def = "no",
+     .at = AT(async),
+     .help = "write from a copy in memory while training goes on"},
     {.name = "on_error",
      .type = FT_F_ENUM,
      .values = on_errors,

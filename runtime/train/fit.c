@@ -9,6 +9,13 @@ struct ft_settings ft_setup_settings(const struct ft_setup *s)
                                 s->options.sequence};
 }
 
+struct ft_memory ft_setup_memory(const struct ft_setup *s, const struct ft_buckets *b, const struct ft_model_options *o)
+{
+    struct ft_memory m = ft_memory_plan(b, o);
+    if (s->job->checkpoint.async) m.staging = b->state_total * 12; /* fp32: master, m and v */
+    return m;
+}
+
 /* Elements of the logical tensor: the last rows of a padded vocabulary are none. */
 static int64_t held(const struct ft_param *p)
 {
@@ -36,7 +43,7 @@ struct ft_need ft_setup_need(const struct ft_setup *s, const struct ft_settings 
     const struct ft_param *rows = ft_model_rows(&o, arena, &n);
     const struct ft_buckets b = ft_memory_buckets(rows, n, x->data, 0, arena);
     for (size_t i = 0; i < n; i++) need.parameters += held(&rows[i]);
-    need.memory = ft_memory_plan(&b, &o);
+    need.memory = ft_setup_memory(s, &b, &o);
     ft_arena_destroy(arena);
     return need;
 }
@@ -85,7 +92,7 @@ void ft_setup_use(struct ft_setup *s, const struct ft_settings *x)
     s->options.recompute = x->recompute;
     s->options.max_tokens = x->micro_batch * s->seq_len;
     s->options.micro_batches = s->layout.accumulation;
-    s->memory = ft_memory_plan(&s->buckets, &s->options);
+    s->memory = ft_setup_memory(s, &s->buckets, &s->options);
 }
 
 static void advise(struct ft_buf *out, const char *what, int64_t bytes)
@@ -109,7 +116,7 @@ static bool more_tensor(const struct ft_setup *s, struct ft_settings *x)
 }
 
 /* Each with what the plan would be then. */
-static void add_advice(const struct ft_setup *s, struct ft_buf *fix)
+static void add_advice(const struct ft_setup *s, const struct ft_memory *need, struct ft_buf *fix)
 {
     const struct ft_settings now = ft_setup_settings(s);
     const int64_t global = s->layout.deal.global_batch;
@@ -129,6 +136,7 @@ static void add_advice(const struct ft_setup *s, struct ft_buf *fix)
     x.sequence = true;
     if (now.tensor > 1 && !now.sequence) advise(fix, "[parallel] sequence = yes", total_with(s, &x));
     x = now;
+    if (need->staging) advise(fix, "[checkpoint] async = no", ft_memory_total(need) - need->staging);
     x.data *= 2;
     if (global % (now.micro_batch * x.data) == 0) {
         (void)snprintf(what, sizeof what, "%d data ranks on more machines", x.data);
@@ -150,7 +158,8 @@ void ft_setup_check_memory(const struct ft_setup *s, const struct ft_memory *nee
         const char *name;
         int64_t bytes;
     } live[] = {{"weights", m->weights},         {"gradients", m->gradients}, {"optimizer", m->master + m->moments},
-                {"activations", m->activations}, {"logits", m->logits},       {"buffers", m->buffers}};
+                {"activations", m->activations}, {"logits", m->logits},       {"buffers", m->buffers},
+                {"staging", m->staging}};
     struct ft_buf text = {0}, fix = {0};
     ft_buf_adds(&text, "one rank needs ");
     ft_bytes_text(ft_memory_total(m), &text);
@@ -158,10 +167,11 @@ void ft_setup_check_memory(const struct ft_setup *s, const struct ft_memory *nee
     ft_bytes_text(available, &text);
     ft_buf_adds(&text, " are free:");
     for (size_t i = 0; i < sizeof live / sizeof *live; i++) {
+        if (!live[i].bytes) continue;
         ft_buf_addf(&text, "%s %s ", i ? "," : "", live[i].name);
         ft_bytes_text(live[i].bytes, &text);
     }
-    add_advice(s, &fix);
+    add_advice(s, need, &fix);
     ft_job_fault(s->job, faults, FT_SEV_ERROR, FT_JOB_TRAIN, "micro_batch", "%s", text.data);
     if (fix.n) ft_fault_fix(faults, "with the same global batch: %s", fix.data);
     ft_buf_fini(&text);

@@ -24,7 +24,7 @@ struct ft_memory ft_memory_plan(const struct ft_buckets *b, const struct ft_mode
 
 int64_t ft_memory_total(const struct ft_memory *m)
 {
-    return m->weights + m->gradients + m->master + m->moments + m->activations + m->logits + m->buffers + m->library;
+    return m->weights + m->gradients + m->master + m->moments + m->activations + m->logits + m->buffers + m->staging + m->library;
 }
 
 void ft_memory_write_json(const struct ft_memory *m, struct ft_jw *w)
@@ -36,6 +36,7 @@ void ft_memory_write_json(const struct ft_memory *m, struct ft_jw *w)
     ft_jw_kint(w, "activations", m->activations);
     ft_jw_kint(w, "logits", m->logits);
     ft_jw_kint(w, "buffers", m->buffers);
+    ft_jw_kint(w, "staging", m->staging);
     ft_jw_kint(w, "library", m->library);
     ft_jw_end(w);
 }

@@ -10,6 +10,7 @@
 struct ft_memory {
     int64_t weights, gradients, master, moments; /* pools; moments: m and v */
     int64_t activations, logits, buffers;        /* of the model */
+    int64_t staging;                             /* copy that a save is written from while training goes on */
     int64_t library;                             /* constant: code, BLAS, thread stacks */
 };
 

@@ -7,29 +7,31 @@
 #include "runtime/train/selftest.h"
 #include "runtime/train/trainer_state.h"
 
-static enum ft_code pool(struct ft_trainer *t, int64_t bytes, const char *what, void **out, struct ft_err *err)
+static enum ft_code pool(struct ft_trainer *t, int64_t bytes, const char *what, const char *key, void **out, struct ft_err *err)
 {
-    enum ft_code code = ft_device_alloc(t->o.device, bytes ? bytes : 1, what, "[train] micro_batch", out, err);
+    enum ft_code code = ft_device_alloc(t->o.device, bytes ? bytes : 1, what, key, out, err);
     if (!code) memset(*out, 0, (size_t)bytes); /* on the CPU: zeros are m and v at the start, and padding */
     return code;
 }
 
 static enum ft_code make_pools(struct ft_trainer *t, struct ft_err *err)
 {
+    static const char key[] = "[train] micro_batch";
     const struct ft_memory *m = &t->s->memory;
     const struct {
-        const char *what;
+        const char *what, *key;
         int64_t bytes;
         void *at;
-    } pools[] = {{"weights", m->weights, &t->weights},
-                 {"gradients", m->gradients, &t->grads},
-                 {"masters", m->master, &t->master},
-                 {"first moments", m->moments / 2, &t->m},
-                 {"second moments", m->moments / 2, &t->v}};
+    } pools[] = {
+        {"weights", key, m->weights, &t->weights},      {"gradients", key, m->gradients, &t->grads},
+        {"masters", key, m->master, &t->master},        {"first moments", key, m->moments / 2, &t->m},
+        {"second moments", key, m->moments / 2, &t->v}, {"the copy that a save is written from", NULL, m->staging, &t->staging}};
     enum ft_code code = FT_OK;
     for (size_t i = 0; !code && i < sizeof pools / sizeof *pools; i++) {
         void *p = NULL;
-        if (pools[i].bytes || pools[i].at == &t->m || pools[i].at == &t->v) code = pool(t, pools[i].bytes, pools[i].what, &p, err);
+        if (pools[i].bytes || pools[i].at == &t->m || pools[i].at == &t->v)
+            code = pool(t, pools[i].bytes, pools[i].what, pools[i].key, &p, err);
+        if (code && !pools[i].key) ft_fix(err, "set [checkpoint] async = no");
         memcpy(pools[i].at, &p, sizeof p);
     }
     return code;

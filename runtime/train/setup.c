@@ -79,7 +79,7 @@ static void plan_memory(struct ft_setup *s)
                                            .seed = (uint64_t)j->train.seed};
     s->rows = ft_model_rows(&s->options, s->arena, &s->n_rows);
     s->buckets = ft_memory_buckets(s->rows, s->n_rows, s->layout.mesh.size[FT_AXIS_DP], s->coord.c[FT_AXIS_DP], s->arena);
-    s->memory = ft_memory_plan(&s->buckets, &s->options);
+    s->memory = ft_setup_memory(s, &s->buckets, &s->options);
 }
 
 void ft_setup_model(struct ft_setup *s, struct ft_faults *faults)

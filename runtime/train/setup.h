@@ -63,6 +63,9 @@ struct ft_need ft_setup_need(const struct ft_setup *s, const struct ft_settings 
 /* Of the stage that needs most. */
 struct ft_memory ft_setup_worst(const struct ft_setup *s, const struct ft_settings *x);
 
+/* Of a rank with these buckets: pools, model, and what saves need. */
+struct ft_memory ft_setup_memory(const struct ft_setup *s, const struct ft_buckets *b, const struct ft_model_options *o);
+
 /* Does a rank that needs so much fit? available: bytes that it may take; 0: not known. A fault with the numbers and with settings that
  * keep the global batch, when it does not. */
 void ft_setup_check_memory(const struct ft_setup *s, const struct ft_memory *need, int64_t available, struct ft_faults *faults);

@@ -78,6 +78,7 @@ void ft_trainer_destroy(struct ft_trainer *t)
     ft_device_free(t->o.device, t->master, m->master);
     ft_device_free(t->o.device, t->m, m->moments / 2 ? m->moments / 2 : 1);
     ft_device_free(t->o.device, t->v, m->moments / 2 ? m->moments / 2 : 1);
+    ft_device_free(t->o.device, t->staging, m->staging);
     ft_batcher_fini(&t->batch);
     ft_metrics_close(&t->metrics);
     free(t);
@@ -87,25 +88,15 @@ int64_t ft_trainer_step(const struct ft_trainer *t) { return t->k; }
 
 /* ---- the loop ---- */
 
-/* The launcher's sign of life: the number of the update, or of a published checkpoint, one a line. A launcher that is gone is found
- * elsewhere. */
-static void tell(const struct ft_trainer *t, const char *what)
+/* A launcher that is gone is found elsewhere. */
+void ft_trainer_tell(const struct ft_trainer *t, const char *what, int64_t step)
 {
     if (t->o.place->progress_fd < 0) return;
     char line[48];
-    const int n = snprintf(line, sizeof line, "%s%lld\n", what, (long long)t->k);
+    const int n = snprintf(line, sizeof line, "%s%lld\n", what, (long long)step);
     ssize_t done;
     do done = write(t->o.place->progress_fd, line, (size_t)n);
     while (done < 0 && errno == EINTR);
-}
-
-static enum ft_code save(struct ft_trainer *t, bool best, struct ft_err *err)
-{
-    const int64_t start = ft_clock_now(ft_clock_real()), before = ft_saving_last_step(t);
-    enum ft_code code = ft_saving_save(t, best, err);
-    t->ckpt_ms += (double)(ft_clock_now(ft_clock_real()) - start) / FT_MS;
-    if (!code && ft_saving_last_step(t) == t->k && before != t->k && ft_trainer_speaks(t)) tell(t, "saved ");
-    return code;
 }
 
 static enum ft_code emit_metrics(struct ft_trainer *t, const struct ft_update_done *u, struct ft_err *err)
@@ -184,17 +175,18 @@ static enum ft_code one_update(struct ft_trainer *t, bool *stop, enum ft_train_e
 {
     struct ft_update_done u;
     enum ft_code code = ft_trainer_update(t, &u, end, err);
+    if (!code && u.written) code = ft_saving_go_on(t, err);
     if (!code) code = check_moving(t, &u, err);
     if (code) return code;
     bool best = false;
     if (!u.skipped) {
         t->best_is_now = false;
         code = emit_metrics(t, &u, err);
-        tell(t, "");
+        ft_trainer_tell(t, "", t->k);
         if (!code) code = look(t, &u, end, err);
         const int64_t every = t->s->job->eval.every;
         if (!code && !u.term && evaluates(t) && every && t->k % every == 0) code = ft_trainer_evaluate(t, stop, &best, err);
-        if (!code && (u.save || u.term || best)) code = save(t, best, err);
+        if (!code && (u.save || u.term || best)) code = ft_saving_save(t, best, err);
         ft_saving_tick(t);
     }
     if (u.term) {
@@ -231,7 +223,8 @@ static enum ft_code finish(struct ft_trainer *t, struct ft_err *err)
     bool ignored, best = false;
     enum ft_code code = FT_OK;
     if (evaluates(t) && t->evaluated_at != t->k) code = ft_trainer_evaluate(t, &ignored, &best, err);
-    if (!code) code = save(t, best, err);
+    if (!code) code = ft_saving_save(t, best, err);
+    if (!code) code = ft_saving_drain(t, err);
     if (!code) code = ft_trainer_restore_best(t, err);
     if (!code && t->s->job->export.what != FT_EXPORT_NONE) code = export_model(t, err);
     if (!code && ft_saving_failed(t)) {
@@ -239,6 +232,13 @@ static enum ft_code finish(struct ft_trainer *t, struct ft_err *err)
         ft_at(err, "said above");
     }
     return code;
+}
+
+/* All ranks have found the same reason to end; what was good some updates ago is still on its way to the disk. */
+static void finish_save(struct ft_trainer *t)
+{
+    struct ft_err why = {0};
+    if (ft_saving_drain(t, &why) && ft_trainer_speaks(t)) ft_log(FT_LOG_WARN, "checkpoint", "%s", why.text);
 }
 
 enum ft_code ft_trainer_run(struct ft_trainer *t, enum ft_train_end *end, struct ft_err *err)
@@ -253,10 +253,12 @@ enum ft_code ft_trainer_run(struct ft_trainer *t, enum ft_train_end *end, struct
     if (evaluates(t) && !t->resumed) code = ft_trainer_evaluate(t, &ignored, &ignored, err);
     stop = !code && t->resumed && ft_best_stops(&t->judge, t->s->job->eval.patience);
     while (!code && !stop && !at_end(t)) code = one_update(t, &stop, end, err);
+    if (code == FT_DATA && *end == FT_END_WATCH) finish_save(t);
     if (!code && *end == FT_END_TERMINATED) {
+        code = ft_saving_drain(t, err);
         if (ft_trainer_speaks(t))
             ft_log(FT_LOG_WARN, "train", "asked to end: stopped behind update %lld; nothing is exported", (long long)t->k);
-        return FT_OK;
+        return code;
     }
     return code ? code : finish(t, err);
 }

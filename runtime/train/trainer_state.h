@@ -19,6 +19,7 @@ struct ft_trainer {
     void *weights; /* pools, from the device: buckets.total elements of the compute type */
     float *grads;
     float *master, *m, *v; /* state_total each; master NULL in fp32 */
+    float *staging;        /* for saves while training goes on: room for master, m and v; NULL: saves wait */
     int64_t *offsets;      /* of the parameters in the pools */
     struct ft_gradsync sync;
     struct ft_optimizer optim;
@@ -45,6 +46,7 @@ struct ft_update_done {
     bool skipped; /* no target in its rows: nothing was applied */
     bool term;    /* some rank was asked to end */
     bool save;    /* rank 0 says that a checkpoint is due */
+    bool written; /* no rank works on the save that is on its way, if there is one */
     double loss, norm, coef, lr;
     int64_t rows, tokens, trained, samples;
     double sum_len2; /* of its samples */
@@ -67,6 +69,9 @@ enum ft_code ft_trainer_update(struct ft_trainer *t, struct ft_update_done *u, e
 enum ft_code ft_trainer_evaluate(struct ft_trainer *t, bool *stop, bool *best, struct ft_err *err) FT_MUST_CHECK;
 /* The weights of the best evaluation come back from its checkpoint, when they are not the present ones. */
 enum ft_code ft_trainer_restore_best(struct ft_trainer *t, struct ft_err *err) FT_MUST_CHECK;
+
+/* The launcher's sign of life, one a line: the number of an update, or with "saved " that of a published checkpoint. */
+void ft_trainer_tell(const struct ft_trainer *t, const char *what, int64_t step);
 
 /* Losses are known on the last stage, and the same on all ranks of a tensor group: the first of them counts in sums over the world. */
 static inline bool ft_trainer_counts(const struct ft_trainer *t)

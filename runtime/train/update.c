@@ -116,6 +116,7 @@ static enum ft_code not_finite(struct ft_trainer *t, const struct ft_update_rows
         if (!isfinite(ce) || param < n - 1) found = (j * d + rank) * n + param;
     }
     if (!code) code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, &found, 1, FT_I64, FT_MIN, err);
+    if (!code) code = ft_saving_drain(t, err); /* it is a good one: of weights from which the last update was still finite */
     if (code) return code;
     struct ft_buf b = {0};
     ft_buf_addf(&b, "%s is not finite at update %lld", isfinite(u->loss) ? "the gradient norm" : "the loss", (long long)t->k + 1);
@@ -158,21 +159,23 @@ static enum ft_code check_invariants(struct ft_trainer *t, struct ft_err *err)
     return code;
 }
 
-/* The sums that every rank needs, in one reduction: loss, norm, whether somebody was asked to end and whether to save. */
+/* The sums that every rank needs, in one reduction: loss, norm, whether somebody was asked to end, whether to save, and how many still
+ * write. */
 static enum ft_code reduce_scalars(struct ft_trainer *t, double ce, struct ft_update_done *u, struct ft_err *err)
 {
-    double sums[4] = {ft_trainer_counts(t) ? ce : 0, ft_optimizer_norm_sq(&t->optim), asked_to_end(t),
-                      ft_saving_wanted(t, t->k + 1)};
+    double sums[5] = {ft_trainer_counts(t) ? ce : 0, ft_optimizer_norm_sq(&t->optim), asked_to_end(t),
+                      ft_saving_wanted(t, t->k + 1), ft_saving_busy(t)};
     double most[1] = {(double)(ft_memory_peak() - t->memory_before)};
     ft_log(FT_LOG_DEBUG, "memory", "update %lld: stage %d has taken %.0f bytes, %lld planned", (long long)t->k + 1,
            t->s->options.stage, most[0], (long long)ft_memory_total(&t->s->memory));
-    enum ft_code code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, sums, 4, FT_F64, FT_SUM, err);
+    enum ft_code code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, sums, 5, FT_F64, FT_SUM, err);
     if (!code) code = ft_comm_all_reduce(t->o.comm, FT_GROUP_WORLD, most, 1, FT_F64, FT_MAX, err);
     if (code) return code;
     u->loss = sums[0] / (double)u->trained;
     u->norm = sqrt(sums[1]);
     u->term = sums[2] > 0;
     u->save = sums[3] > 0;
+    u->written = sums[4] == 0;
     u->mem = (int64_t)most[0];
     return FT_OK;
 }

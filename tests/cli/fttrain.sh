@@ -204,7 +204,15 @@ rm -rf "$tmp/out"
 expect 2 'data.train' 'cannot resume' -- "$f" "$job" --set data.weights=2
 expect 2 'weights leave no row' -- "$f" "$job" --set data.weights=0.01
 expect 0 'nothing left to train' -- "$f" "$job" --set data.weights=1
-expect 2 'async = yes is not built yet' -- "$f" check "$job" --set checkpoint.async=yes --set export.what=none
+# a save beside the run: its copy is planned, 12 bytes a parameter that the rank owns
+expect 0 'staging' -- "$f" plan "$job" --set checkpoint.async=yes
+"$f" plan "$job" --json --set checkpoint.async=yes | python3 -c '
+import json, sys
+m = json.load(sys.stdin)["memory"][0]
+p = m["parts"]
+assert p["staging"] >= 12 * m["parameters"] and p["staging"] == p["optimizer"] // 8 * 12, p
+assert sum(p.values()) == m["bytes"], m
+' || { echo "FAIL: the plan of a save beside the run"; bad=$((bad + 1)); }
 expect 2 'every' 'neither a number of updates (500) nor a duration (30m)' -- "$f" check "$job" --set checkpoint.every=often --set export.what=none
 
 # packing is tested before the first update, with micro-batches of several rows too: its samples together are longer than one row

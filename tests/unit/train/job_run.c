@@ -38,6 +38,21 @@ pid_t signal_start(const char *dir, int after_lines, int number, int kill_ms)
     _exit(0);
 }
 
+/* The gate of a writer (FT_FAULT) is opened once so many updates are made. */
+static pid_t gate_start(const struct job *j)
+{
+    const pid_t pid = fork();
+    if (pid) return pid;
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/metrics.jsonl", j->dir);
+    for (int i = 0; i < 30000 && lines_of(path) < j->term_after; i++) usleep(2000);
+    (void)snprintf(path, sizeof path, "%s/%s", j->dir, j->absent);
+    const bool early = !access(path, F_OK);
+    (void)snprintf(path, sizeof path, "%s/early", j->dir);
+    const bool marked = !early || !ft_write_file(path, "", 0, 0600, NULL);
+    _exit(!marked || write(j->gate_fd, "x", 1) != 1);
+}
+
 void signal_end(pid_t pid)
 {
     if (pid <= 0) return;
@@ -48,7 +63,8 @@ void signal_end(pid_t pid)
 static int one_rank(const struct ft_place *place, void *arg)
 {
     const struct job *j = arg;
-    const pid_t killer = place->rank == 0 && j->term_after ? signal_start(j->dir, j->term_after, j->term_signal, 0) : -1;
+    const bool helped = place->rank == 0 && j->term_after;
+    const pid_t killer = helped ? j->gate_fd ? gate_start(j) : signal_start(j->dir, j->term_after, j->term_signal, 0) : -1;
     struct ft_place p = *place;
     char path[256], progress[256];
     (void)snprintf(path, sizeof path, "%s/job.ini", j->dir);
@@ -180,6 +196,40 @@ void free_result(struct result *x)
 {
     free(x->weights);
     ft_buf_fini(&x->evals);
+}
+
+char *text_of(const struct job *j, const char *name)
+{
+    struct ft_buf b = {0}, path = {0};
+    struct ft_err err;
+    ft_buf_addf(&path, "%s/%s", j->dir, name);
+    if (ft_read_file(ft_buf_str(&path), 1 << 24, &b, &err)) fail_msg("%s", err.text);
+    ft_buf_fini(&path);
+    ft_buf_reserve(&b, 1);
+    b.data[b.n] = 0;
+    return b.data;
+}
+
+/* Of the checkpoint of a step, as in its manifest, which says that step. */
+static void state_hash(const struct job *j, int step, char out[17])
+{
+    char name[64], want[32];
+    (void)snprintf(name, sizeof name, "checkpoints/step_%08d/manifest.json", step);
+    (void)snprintf(want, sizeof want, "\"step\":%d,", step);
+    char *text = text_of(j, name), *at = strstr(text, "\"state_hash\":\"");
+    assert_non_null(at);
+    assert_non_null(strstr(text, want));
+    memcpy(out, at + 14, 16);
+    out[16] = 0;
+    free(text);
+}
+
+void same_checkpoint(const struct job *a, const struct job *b, int step)
+{
+    char x[17], y[17];
+    state_hash(a, step, x);
+    state_hash(b, step, y);
+    if (strcmp(x, y) != 0) fail_msg("step %d: state %s and %s", step, x, y);
 }
 
 bool near_to(double a, double b) { return fabs(a - b) <= 1e-5 * fmax(fabs(a), fabs(b)); }

@@ -16,6 +16,8 @@ struct job {
     int data;
     int term_after; /* > 0: rank 0 gets term_signal once so many lines of metrics are written */
     int term_signal;
+    int gate_fd;        /* > 0: instead of the signal a byte is written there */
+    const char *absent; /* below dir: if that is there before, a file "early" is made */
 };
 
 /* What a run left behind. */
@@ -42,6 +44,9 @@ void run_job(struct job *j, struct result *x); /* statuses only */
 void read_metrics(const struct job *j, struct result *x);
 void run_good(struct job *j, struct result *x); /* all ranks end with 0; metrics and exported weights */
 void free_result(struct result *x);
+char *text_of(const struct job *j, const char *name); /* of a file below dir; the caller frees it */
+/* Both have a checkpoint of that step, its manifest says so, and it is the same state: weights, masters, moments, to the bit. */
+void same_checkpoint(const struct job *a, const struct job *b, int step);
 bool near_to(double a, double b); /* 1e-5 relative */
 bool same_within_tol(const struct result *a, const struct result *b, const char *what);
 bool same_bits(const struct result *a, const struct result *b);
