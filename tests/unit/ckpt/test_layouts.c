@@ -252,6 +252,16 @@ static void test_RT07_vocabulary(void **state)
     }
 }
 
+/* A tensor that is nearly everything beside many of a few elements, over data ranks that cut it and own none or dozens of the others. */
+static void test_one_huge_and_many_tiny(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_positions\":8,\"n_embd\":8,\"n_layer\":12,\"n_head\":4}";
+    static const struct layout then[] = {{1, 1, 3}, {1, 1, 1}};
+    reshard(config, FT_CKPT_FP32, (struct layout){1, 1, 4}, then, 2);
+}
+
 /* One bit of a copy that is not stored, on the last rank that holds one. */
 static void flip_first(struct fake *f, const char *name)
 {
@@ -320,9 +330,15 @@ static void test_RT15_replicas(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_RT03_llama),      cmocka_unit_test(test_RT03_gpt2),     cmocka_unit_test(test_RT03_from_stages),
-        cmocka_unit_test(test_RT05_odd_shards), cmocka_unit_test(test_RT06_fused),    cmocka_unit_test(test_RT07_vocabulary),
-        cmocka_unit_test(test_RT12_tied_copy),  cmocka_unit_test(test_RT15_replicas),
+        cmocka_unit_test(test_RT03_llama),
+        cmocka_unit_test(test_RT03_gpt2),
+        cmocka_unit_test(test_RT03_from_stages),
+        cmocka_unit_test(test_RT05_odd_shards),
+        cmocka_unit_test(test_RT06_fused),
+        cmocka_unit_test(test_RT07_vocabulary),
+        cmocka_unit_test(test_one_huge_and_many_tiny),
+        cmocka_unit_test(test_RT12_tied_copy),
+        cmocka_unit_test(test_RT15_replicas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

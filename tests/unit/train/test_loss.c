@@ -1,5 +1,6 @@
 /* The loss of an update is the sum over all its targets divided by their number (RT-08), with a model that says given sums: a mean
- * of means over micro-batches or ranks would give other numbers. The weights of golden/hf/llama are only there to be moved. */
+ * of means over micro-batches or ranks would give other numbers. The weights of golden/hf/llama are only there to be moved: by a known
+ * gradient, which shows what a resumed run makes of new betas (RT-05). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/fd.h"
+#include "runtime/ckpt/safetensors.h"
 #include "runtime/nn/model.h"
 #include "runtime/train/cli.h"
 #include "tests/unit/train/hf_case.h"
@@ -156,8 +158,87 @@ static void rt08_every_token_weighs_the_same(void **state)
     }
 }
 
+/* ---- betas: the gradient of the first element of the embedding is 1 in every update ---- */
+
+static float first_weight(const char *folder)
+{
+    struct ft_st_folder *f = NULL;
+    struct ft_err err;
+    float x = NAN;
+    if (ft_st_folder_open(folder, "model", &f, &err)) fail_msg("%s", err.text);
+    const struct ft_st_tensor *t = ft_st_folder_find(f, "model.embed_tokens.weight");
+    assert_non_null(t);
+    assert_int_equal(ft_st_read_f32(t, 0, 1, &x, &err), FT_OK);
+    ft_st_folder_close(f);
+    return x;
+}
+
+/* AdamW in fp64 as the maths has it, update k with betas[k]; t goes on counting. */
+static double three_updates(double p, const double betas[3][2])
+{
+    static const double lr[3] = {0.5e-3, 1e-3, 1e-3};
+    double m = 0, v = 0;
+    for (int k = 0; k < 3; k++) {
+        const double b1 = betas[k][0], b2 = betas[k][1];
+        p *= 1 - lr[k] * 0.1;
+        m = b1 * m + (1 - b1);
+        v = b2 * v + (1 - b2);
+        p -= lr[k] * m / (1 - pow(b1, k + 1)) / (sqrt(v) / sqrt(1 - pow(b2, k + 1)) + 1e-8);
+    }
+    return p;
+}
+
+static double exported(const struct job *j)
+{
+    char out[256];
+    (void)snprintf(out, sizeof out, "%s/out", j->dir);
+    return first_weight(out);
+}
+
+/* Saved behind update 2, resumed with other betas: refused; accepted, the third update uses them, with the moments and the count of
+ * updates that were stored. */
+static void rt05_accepted_betas_hold_from_the_next_update(void **state)
+{
+    (void)state;
+    static const char more[] =
+        "steps = 3\nmicro_batch = 1\nschedule = constant\nclip = 0\nweight_decay = 0.1\n[checkpoint]\nevery = "
+        "2\nkeep = 0";
+    static const double same[3][2] = {{0.9, 0.999}, {0.9, 0.999}, {0.9, 0.999}},
+                        then[3][2] = {{0.9, 0.999}, {0.9, 0.999}, {0.8, 0.99}};
+    const double start = first_weight(FT_GOLDEN "/hf/llama");
+    struct job a, b;
+    struct result x;
+    char from[256], train[256];
+    open_job(&a, 2, 4, more);
+    write_rows(&a);
+    a.sets[a.n_sets++] = "data.shuffle=no";
+    a.sets[a.n_sets++] = "train.global_batch=4";
+    run_good(&a, &x);
+    free_result(&x);
+    assert_true(fabs(exported(&a) - three_updates(start, same)) <= 1e-7);
+    open_job(&b, 1, 4, more);
+    (void)snprintf(from, sizeof from, "checkpoint.resume=%s/checkpoints/step_00000002", a.dir);
+    (void)snprintf(train, sizeof train, "data.train=%s/train.jsonl", a.dir);
+    const char *const sets[] = {"data.shuffle=no", "train.global_batch=4", from, train, "train.beta1=0.8", "train.beta2=0.99"};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) b.sets[b.n_sets++] = sets[i];
+    run_job(&b, &x);
+    assert_int_equal(x.status[0], 2 << 8);
+    b.sets[b.n_sets++] = "checkpoint.accept=train.beta1, train.beta2";
+    run_good(&b, &x);
+    assert_int_equal(x.n, 1);
+    assert_int_equal(x.step[0], 3);
+    assert_true(fabs(exported(&b) - three_updates(start, then)) <= 1e-7);
+    assert_true(fabs(exported(&b) - exported(&a)) > 1e-4);
+    free_result(&x);
+    remove_tree(a.dir);
+    remove_tree(b.dir);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rt08_every_token_weighs_the_same)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rt08_every_token_weighs_the_same),
+        cmocka_unit_test(rt05_accepted_betas_hold_from_the_next_update),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
