@@ -12,6 +12,7 @@
 #include "launcher/ssh_retry.h"
 #include "launcher/ssh_targets.h"
 #include "launcher/transport/transport.h"
+#include "topology/hostlist.h"
 
 #define SAY_MISSING (2 * FT_SEC)
 #define TICK        (250 * FT_MS)
@@ -54,6 +55,7 @@ struct ssh {
     struct ft_timer tick, missing;
     int64_t timeout, deadline;
     uint32_t random;
+    size_t n_reaching, n_up; /* links that are open and not up yet; that are up */
 };
 
 static int64_t now_ns(void) { return ft_clock_now(ft_clock_real()); }
@@ -74,6 +76,8 @@ static void note(struct ssh *t, int node, const char *text) { t->q.user.note(t->
 
 static void close_link(struct link *k)
 {
+    k->t->n_up -= k->up;
+    k->t->n_reaching -= k->open && !k->up;
     k->open = k->up = k->wants_room = false;
     ft_watch_remove(k->t->q.loop, &k->watch);
     ft_timer_cancel(&k->again);
@@ -162,6 +166,8 @@ static void link_up(struct link *k, struct ft_ssh_login *l)
 {
     struct ssh *t = k->t;
     const struct ft_ssh_target *target = &t->targets.nodes[k->node].target;
+    t->n_reaching--;
+    t->n_up++;
     k->up = k->was_up = true;
     k->said = 0;
     memcpy(k->ns, l->ns, sizeof k->ns);
@@ -367,35 +373,55 @@ static void why_missing(const struct link *k, struct ft_buf *out)
     } else ft_buf_adds(out, "tcp: no answer yet");
 }
 
+struct missing {
+    size_t node;
+    char *why;
+};
+
+/* By reason, those of one in the order of the nodes. */
+static int by_why(const void *a, const void *b)
+{
+    const struct missing *x = a, *y = b;
+    const int c = strcmp(x->why, y->why);
+    return c ? c : (x->node > y->node) - (x->node < y->node);
+}
+
+/* One line for each reason. v is sorted by_why. */
+static void say_missing(struct ssh *t, const struct missing *v, size_t n)
+{
+    const char **names = ft_xcalloc(n, sizeof *names);
+    struct ft_buf line = {0};
+    for (size_t i = 0; i < n;) {
+        struct ft_names set = {names, 0};
+        const char *why = v[i].why;
+        for (; i < n && !strcmp(v[i].why, why); i++) names[set.n++] = t->targets.nodes[v[i].node].target.name;
+        ft_buf_clear(&line);
+        ft_buf_adds(&line, "still waiting for ");
+        ft_hostlist_fold(&set, &line);
+        ft_buf_addf(&line, ": %s", why);
+        note(t, -1, line.data);
+    }
+    ft_buf_fini(&line);
+    free(names);
+}
+
 /* Once, with the reason, so that a typing error needs no deadline to be seen; equal reasons in one line. */
 static void on_missing(void *self, int64_t now)
 {
     (void)now;
     struct ssh *t = self;
-    const size_t n = t->targets.n_nodes;
-    bool *told = ft_xcalloc(n, sizeof *told);
-    struct ft_buf why = {0}, other = {0}, line = {0};
-    for (size_t i = 0; i < n; i++) {
-        if (!t->links[i].open || t->links[i].up || t->links[i].was_up || told[i]) continue; /* a lost one is known to be missing */
-        ft_buf_clear(&why);
-        ft_buf_clear(&line);
+    struct missing *v = ft_xcalloc(t->targets.n_nodes, sizeof *v);
+    size_t n = 0;
+    for (size_t i = 0; i < t->targets.n_nodes; i++) {
+        struct ft_buf why = {0};
+        if (!t->links[i].open || t->links[i].up || t->links[i].was_up) continue; /* a lost one is known to be missing */
         why_missing(&t->links[i], &why);
-        ft_buf_addf(&line, "still waiting for %s", t->targets.nodes[i].target.name);
-        for (size_t k = i + 1; k < n; k++) {
-            if (!t->links[k].open || t->links[k].up || told[k]) continue;
-            ft_buf_clear(&other);
-            why_missing(&t->links[k], &other);
-            if (strcmp(other.data, why.data) != 0) continue;
-            told[k] = true;
-            ft_buf_addf(&line, ",%s", t->targets.nodes[k].target.name);
-        }
-        ft_buf_addf(&line, ": %s", why.data);
-        note(t, -1, line.data);
+        v[n++] = (struct missing){i, why.data};
     }
-    free(told);
-    ft_buf_fini(&why);
-    ft_buf_fini(&other);
-    ft_buf_fini(&line);
+    qsort(v, n, sizeof *v, by_why);
+    if (n) say_missing(t, v, n);
+    for (size_t i = 0; i < n; i++) free(v[i].why);
+    free(v);
 }
 
 /* ---- the operations ---- */
@@ -453,14 +479,14 @@ static void reach(void *self, int node)
 {
     struct ssh *t = self;
     struct link *k = &t->links[node];
-    bool under_way = false;
-    for (size_t i = 0; i < t->targets.n_nodes; i++) under_way |= t->links[i].open && !t->links[i].up;
-    if (!under_way) { /* nodes reached together have one deadline */
+    if (!t->n_reaching) { /* nodes reached together have one deadline */
         t->deadline = now_ns() + t->timeout;
         ft_timer_set(t->q.loop, &t->missing, now_ns() + SAY_MISSING, on_missing, t);
         for (size_t i = 0; i < t->targets.n_bastions; i++)
             if (t->bastions[i].state == BASTION_FAILED && !t->bastions[i].relay) t->bastions[i].state = BASTION_OFF;
     }
+    t->n_up -= k->up;
+    t->n_reaching += !k->open || k->up;
     k->open = true;
     k->up = k->wants_room = k->cut = false;
     k->retry = (struct ft_ssh_retry){0};
@@ -499,13 +525,7 @@ static void shut(void *self, int node)
 }
 
 /* An agent that has been told BYE ends its channel. */
-static bool busy(void *self)
-{
-    const struct ssh *t = self;
-    for (size_t i = 0; i < t->targets.n_nodes; i++)
-        if (t->links[i].up) return true;
-    return false;
-}
+static bool busy(void *self) { return ((const struct ssh *)self)->n_up > 0; }
 
 static void add_times(void *self, int node, struct ft_jw *w)
 {
