@@ -277,9 +277,13 @@ void ft_head_summary(struct ft_head *h)
     if (status == 0) good_end(h);
     else if (rank) failure_block(h, ends, &v, &b);
     else {
-        describe_stop(h, &b);
+        struct ft_buf text = {0}; /* a table of nodes may follow its first line */
+        describe_stop(h, &text);
+        const char *table = strchrnul(ft_buf_str(&text), '\n');
+        ft_buf_add(&b, ft_buf_str(&text), (size_t)(table - ft_buf_str(&text)));
         if (h->job.began) ft_buf_addf(&b, " after %.1f s", until_stop(h));
-        ft_buf_addc(&b, '\n');
+        ft_buf_addf(&b, "%s\n", table);
+        ft_buf_fini(&text);
         add_then(h, &b, true);
     }
     if (b.n) ft_head_show(h, &b);

@@ -244,6 +244,17 @@ void ft_head_record_killed(struct ft_head *h)
     ft_head_recorded(h);
 }
 
+/* The job has waited for them as long as it wanted to: a login that is still on its way would come up beside that of the new attempt. */
+static void end_sweeps(struct ft_head *h)
+{
+    for (int i = 0; i < h->n_nodes; i++) {
+        struct ft_head_node *n = &h->nodes[i];
+        if (!n->open || !n->sweeping) continue;
+        h->ops->shut(h->transport, i);
+        n->open = n->greeted = n->sweeping = n->up = false;
+    }
+}
+
 static void say_restart(struct ft_head *h, int64_t wait)
 {
     ft_head_summary(h); /* of the attempt that ended */
@@ -260,6 +271,7 @@ static void say_restart(struct ft_head *h, int64_t wait)
     ft_jw_kint(w, "step", step);
     ft_head_recorded(h);
     ft_head_say(h, FT_LOG_WARN, "attempt %d begins in %.1f s", h->job.attempt, (double)wait / 1e9);
+    end_sweeps(h);
     begin_attempt(h);
 }
 

@@ -207,6 +207,23 @@ static bool any_steady(const struct ft_loop *l)
     return false;
 }
 
+/* Those that are due now; what they set has its turn after the descriptors had theirs, or a timer that sets itself to "at once" would
+ * keep everything else from its turn. */
+static void run_timers(struct ft_loop *l, int64_t now)
+{
+    struct ft_timer *due = l->timers, **end = &due;
+    while (*end && (*end)->at <= now) end = &(*end)->next;
+    l->timers = *end;
+    if (l->timers) l->timers->prev = &l->timers;
+    *end = NULL;
+    if (due) due->prev = &due;
+    while (due) {
+        struct ft_timer *t = due;
+        ft_timer_cancel(t);
+        t->due(t->self, now);
+    }
+}
+
 bool ft_loop_once(struct ft_loop *l, int64_t limit_at)
 {
     struct epoll_event e[BATCH_WATCHED];
@@ -219,11 +236,6 @@ bool ft_loop_once(struct ft_loop *l, int64_t limit_at)
         if (l->batch[i]) l->batch[i]->ready(l->batch[i]->self, l->told[i]);
     l->n_batch = 0;
     if (!known) renew(l);
-    const int64_t now = ft_clock_now(ft_clock_real());
-    while (l->timers && l->timers->at <= now) {
-        struct ft_timer *t = l->timers;
-        ft_timer_cancel(t);
-        t->due(t->self, now);
-    }
+    run_timers(l, ft_clock_now(ft_clock_real()));
     return true;
 }

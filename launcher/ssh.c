@@ -93,8 +93,10 @@ static bool set_options(ssh_session x, const struct ft_ssh_spec *spec)
     else host_key_order(spec->known_types, &keys);
     const char *kex = spec->kex ? spec->kex : kex_list, *ciphers = spec->ciphers ? spec->ciphers : cipher_list;
     const bool ok = ssh_options_set(x, SSH_OPTIONS_PROCESS_CONFIG, &no) == 0 &&
-                    ssh_options_set(x, SSH_OPTIONS_HOST, spec->host) == 0 &&
-                    ssh_options_set(x, SSH_OPTIONS_USER, spec->user) == 0 && ssh_options_set(x, SSH_OPTIONS_FD, &spec->fd) == 0 &&
+                    ssh_options_set(x, SSH_OPTIONS_HOST, "node") ==
+                        0 && /* it refuses '_' and zones, and needs it for messages only */
+                    ssh_options_set(x, SSH_OPTIONS_USER, spec->user) == 0 &&
+                    ssh_options_set(x, SSH_OPTIONS_FD, &spec->fd) == 0 &&
                     ssh_options_set(x, SSH_OPTIONS_KNOWNHOSTS, "/dev/null") == 0 &&
                     ssh_options_set(x, SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null") == 0 &&
                     ssh_options_set(x, SSH_OPTIONS_COMPRESSION, "no") == 0 &&
@@ -115,7 +117,8 @@ enum ft_code ft_ssh_create(const struct ft_ssh_spec *spec, struct ft_ssh **out, 
     s->session = ssh_new();
     if (!s->session) ft_die_nomem(1);
     if (!set_options(s->session, spec)) {
-        const enum ft_code c = ft_fail(err, FT_CONFIG, "%s", ssh_get_error(s->session));
+        const char *why = ssh_get_error(s->session);
+        const enum ft_code c = ft_fail(err, FT_CONFIG, "libssh: %s", *why ? why : "an option is refused");
         close(spec->fd); /* not yet libssh's */
         ssh_free(s->session);
         ft_ssh_proxy_end(&s->proxy);
@@ -156,7 +159,15 @@ void ft_ssh_why(const struct ft_ssh *s, char *out, size_t cap)
     out[n] = 0;
 }
 
-enum ft_ssh_rc ft_ssh_connect(struct ft_ssh *s) { return from_rc(ssh_connect(s->session)); }
+/* libssh makes the socket blocking when it begins. A send of more than the kernel takes would then wait for the other side: for ever
+ * where we pump that side ourselves (jump hosts), and with everything else where a node has fallen silent. It writes only after
+ * POLLOUT, so that a socket that does not block is what it expects. */
+enum ft_ssh_rc ft_ssh_connect(struct ft_ssh *s)
+{
+    const enum ft_ssh_rc rc = from_rc(ssh_connect(s->session));
+    if (ssh_get_fd(s->session) >= 0 && ft_nonblock(ssh_get_fd(s->session), NULL) != FT_OK) return FT_SSH_ERROR;
+    return rc;
+}
 bool ft_ssh_greeted(const struct ft_ssh *s) { return ssh_get_serverbanner(s->session) != NULL; }
 bool ft_ssh_no_common(const struct ft_ssh *s) { return strstr(ssh_get_error(s->session), "no match for method") != NULL; }
 

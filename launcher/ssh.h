@@ -33,7 +33,7 @@ struct ft_ssh_pair;
 struct ft_ssh_proxy;
 
 struct ft_ssh_spec {
-    const char *host, *user;                         /* host: for messages of libssh only */
+    const char *user;
     int fd;                                          /* connected, non-blocking */
     const char *known_types;                         /* "ssh-ed25519,ssh-rsa": asked for first; "": none */
     const char *host_key_algorithms, *kex, *ciphers; /* as in ssh_config ("+x", "-x", "^x" too); NULL: ours */

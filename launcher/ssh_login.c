@@ -247,8 +247,7 @@ static bool make_session(struct ft_ssh_trial *t, int fd, const struct ft_ssh_pro
     struct ft_buf types = {0};
     struct ft_err err = {0};
     ft_ssh_hosts_types(target->hosts, &target->who, &types);
-    const struct ft_ssh_spec spec = {.host = target->host,
-                                     .user = target->user,
+    const struct ft_ssh_spec spec = {.user = target->user,
                                      .fd = fd,
                                      .proxy = proxy,
                                      .known_types = ft_buf_str(&types),

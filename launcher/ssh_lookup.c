@@ -80,6 +80,15 @@ static enum ft_code expand_path(struct judge *j, struct ft_ssh_value *v)
     return expand(j, v->at, path, all, true, &v->text);
 }
 
+/* HostName, expanded; an address with a zone that came with the question ("fe80::1%eth0") has no tokens. */
+static enum ft_code expand_hostname(struct judge *j, const char **out)
+{
+    const struct ft_ssh_value *h = &j->s->hostname;
+    if (h->at.file || !strchr(h->raw, ':')) return expand(j, h->at, h->raw, "h", false, out);
+    *out = h->raw;
+    return FT_OK;
+}
+
 /* ---- which lines apply ---- */
 
 static bool host_applies(const struct ft_ssh_line *l, const char *host)
@@ -101,7 +110,7 @@ static enum ft_code match_applies(struct judge *j, const struct ft_ssh_line *l, 
     if (s->hostname.text) {
         host = s->hostname.text;
         if (!j->final) {
-            const enum ft_code c = expand(j, s->hostname.at, s->hostname.raw, "h", false, &host);
+            const enum ft_code c = expand_hostname(j, &host);
             if (c != FT_OK) return c;
         }
     }
@@ -223,7 +232,7 @@ static enum ft_code settle_hostname(struct judge *j)
     if (!h->raw) h->raw = h->text = j->q->host;
     else if (!j->final) {
         const char *text;
-        const enum ft_code c = expand(j, h->at, h->raw, "h", false, &text);
+        const enum ft_code c = expand_hostname(j, &text);
         if (c != FT_OK) return c;
         h->text = text;
     }

@@ -82,6 +82,9 @@ static void judge_refusal(struct wire_pair *p, enum ft_ssh_fate *fate, enum ft_s
     ft_ssh_why(p->relay->ssh, text, sizeof text);
     const char *tail = strstr(text, ") ");
     snprintf(reason, cap, "%s", tail ? tail + 2 : text);
+    if (strstr(text, "error (1) ")) /* administratively prohibited */
+        snprintf(reason, cap, "the jump host lets nobody connect to %s port %d (AllowTcpForwarding, PermitOpen of its sshd)",
+                 p->host, p->port);
     *phase = FT_PHASE_TCP;
     *fate = FT_FATE_FINAL;
     if (strstr(text, "refused")) *fate = FT_FATE_LATER;

@@ -475,6 +475,34 @@ static enum ft_code open_ssh(const struct ft_transport_request *q, void **out, s
     return FT_OK;
 }
 
+static bool is_used(const struct ssh *t, int bastion)
+{
+    for (size_t i = 0; i < t->targets.n_nodes; i++)
+        if (t->links[i].up && t->targets.nodes[i].through == bastion) return true;
+    for (size_t i = 0; i < t->targets.n_bastions; i++)
+        if (t->targets.bastions[i]->through == bastion && t->bastions[i].state == BASTION_UP) return true;
+    return false;
+}
+
+/* Before a new round: those that failed are tried again. A session behind which nobody is left may be dead without saying so (the way to
+ * it is cut, or the bastion was started anew): another login tells. */
+static void renew_bastions(struct ssh *t)
+{
+    for (size_t i = t->targets.n_bastions; i-- > 0;) { /* a chain from its far end */
+        struct bastion *b = &t->bastions[i];
+        const int before = t->targets.bastions[i]->through;
+        if (b->state == BASTION_FAILED && b->relay) continue; /* it is being ended */
+        if (b->state == BASTION_UP && is_used(t, (int)i)) continue;
+        if (b->state == BASTION_REACHING) { /* for a round that is over, with the deadline of that */
+            ft_ssh_pool_drop(t->pool, tag_of_bastion(b));
+            if (before >= 0 && t->bastions[before].relay) ft_ssh_relay_drop(t->bastions[before].relay, tag_of_bastion(b));
+        }
+        ft_ssh_relay_destroy(b->relay);
+        b->relay = NULL;
+        b->state = BASTION_OFF;
+    }
+}
+
 static void reach(void *self, int node)
 {
     struct ssh *t = self;
@@ -482,8 +510,7 @@ static void reach(void *self, int node)
     if (!t->n_reaching) { /* nodes reached together have one deadline */
         t->deadline = now_ns() + t->timeout;
         ft_timer_set(t->q.loop, &t->missing, now_ns() + SAY_MISSING, on_missing, t);
-        for (size_t i = 0; i < t->targets.n_bastions; i++)
-            if (t->bastions[i].state == BASTION_FAILED && !t->bastions[i].relay) t->bastions[i].state = BASTION_OFF;
+        renew_bastions(t);
     }
     t->n_up -= k->up;
     t->n_reaching += !k->open || k->up;
@@ -498,16 +525,18 @@ static size_t write_ssh(void *self, int node, const void *p, size_t n)
     struct ssh *t = self;
     struct link *k = &t->links[node];
     size_t done = 0;
+    enum ft_ssh_rc rc = FT_SSH_AGAIN;
     while (k->up && done < n) {
         size_t took;
-        const enum ft_ssh_rc rc = ft_ssh_channel_write(k->channel, (const char *)p + done, n - done, &took);
+        rc = ft_ssh_channel_write(k->channel, (const char *)p + done, n - done, &took);
         done += took;
         if (rc != FT_SSH_OK) break; /* full, or broken: then reading says so */
     }
     k->wants_room = k->open && done < n;
     if (k->up) {
         ft_watch_want(t->q.loop, &k->watch, ft_ssh_events(k->ssh));
-        if (!k->reading) ft_timer_set(t->q.loop, &k->again, 0, on_again, k); /* writing may have read */
+        /* writing may have read; without a window nothing was done, and the socket will say when there is one */
+        if (!k->reading && (done || rc == FT_SSH_ERROR)) ft_timer_set(t->q.loop, &k->again, 0, on_again, k);
     }
     return done;
 }

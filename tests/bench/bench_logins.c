@@ -65,7 +65,7 @@ static void *work(void *arg)
         .limits = {.deadline = ft_clock_now(ft_clock_real()) + 30 * FT_SEC, .cancel_fd = -1},
         .resolved = always,
     };
-    struct ft_ssh_spec spec = {.host = l->host, .user = l->user, .known_types = ""};
+    struct ft_ssh_spec spec = {.user = l->user, .known_types = ""};
     struct ft_ssh *s;
     const char *phase;
     char reason[256];

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Jump hosts: every node through one connection per chain, nothing more on the bastion; and what its loss looks like."""
 import os
+import shutil
 import sys
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import ends_lib
@@ -32,10 +32,17 @@ with Bed(6, sshd_more="LogLevel VERBOSE") as bed:
     # output through it, whole
     r = bed.run("ftlaunch", "run", job, "--", "sh", "-c", "seq 200000", timeout=300)
     c.eq((r.rc, r.out.count("\n")), (0, 1000000), "a million lines through the bastion", r.err)
-    # two bastions, one behind the other; ProxyJump of ssh_config
-    r = bed.run("ftlaunch", "run", job, "--set", "ssh.jump=node01,node02", "--set", "cluster.include=node[03-06]", "--", "hostname")
+    # two bastions, one behind the other, the agent sent through them; ProxyJump of ssh_config
+    for d in ("/.cache", "/.local"):
+        shutil.rmtree(bed.home + d, ignore_errors=True)
+    two = ["--set", "ssh.jump=node01,node02", "--set", "cluster.include=node[03-06]"]
+    r = bed.run("ftlaunch", "run", job, *two, "--", "hostname")
     c.eq(r.rc, 0, "a chain of two", r)
     c.eq(logins(bed, "node02") - 2, 1, "authentications of the second")  # two runs before had a rank there
+    # more than any buffer on the way holds: the head pumps both ends of it
+    big = bed.write("big.ini", "[env]\n" + "".join("V%d = %s\n" % (i, "v" * 1000) for i in range(1500)))
+    r = bed.run("ftlaunch", "run", job, big, *two, "--", "sh", "-c", "env | grep -c ^V")
+    c.eq((r.rc, sorted(l.split("] ")[1] for l in r.out.splitlines())), (0, ["1500"] * 4), "an environment of 1.5 MB through two", r)
     bed.write(bed.home + "/.ssh/config", "Host node02\n  ProxyJump node01\nHost node0[3-6] node03 node04 node05 node06\n  ProxyJump node02\n")
     plain = bed.write("plain.ini", "[cluster]\ntransport = ssh\n[ssh]\ntimeout = 10s\n[nodes]\n" + nodes)
     r = bed.run("ftlaunch", "run", plain, "--", "hostname")
@@ -66,10 +73,27 @@ with Bed(6, sshd_more="LogLevel VERBOSE") as bed:
     r = bed.run("ftlaunch", "run", job, "--set", "nodes.node03=port=2299", "--set", "ssh.timeout=2s", "--", "true")
     c.eq(r.rc, 2, "a closed port behind the bastion", r)
     c.ok("node03" in r.err and "tcp" in r.err and "refused" in r.err, "its reason", r)
+    back = bed.sshd("node01", "AllowTcpForwarding no")
+    r = bed.run("ftlaunch", "run", job, "--", "true")
+    back()
+    c.eq(r.rc, 2, "a bastion that forwards nothing", r)
+    c.has(r.err, "the jump host lets nobody connect to node02 port 22 (AllowTcpForwarding, PermitOpen of its sshd)", "and what to look at", r)
     r = bed.run("ftlaunch", "run", job, "--set", "ssh.jump=node01:2299", "--set", "ssh.timeout=2s", "--", "true")
     c.eq(r.rc, 2, "no bastion there", r)
     c.has(r.err, "node[02-06]", "one row for all behind it", r)
     c.has(r.err, "jump host node01: connection refused", "and why", r)
+    # a bastion that is cut off and healed while the nodes behind it are reached again, with no doubled login
+    prog = "[ $FT_RESTART != 0 ] || exec sleep 301; echo $FT_NODE"
+    sets = ["--set", "launch.heartbeat=500ms", "--set", "launch.restarts=1", "--set", "launch.cooldown=0", "--set", "ssh.timeout=60s"]
+    p = ends_lib.start(bed, job, *sets, "--", "sh", "-c", prog)
+    ends_lib.wait_for(c, bed, 5, "sleep 301")
+    bed.cut("node01")
+    c.ok(bed.until(lambda: "attempt 1 begins" in bed.said(p), 60), "the nodes are lost", bed.said(p))
+    bed.heal("node01")
+    ends_lib.finish(p)
+    c.eq((p.rc, sorted(l.split("] ")[1] for l in p.out.splitlines())), (0, ["node%02d" % i for i in range(2, 7)]), "a bastion that comes back", p)
+    c.ok(bed.until(lambda: not [l for l in bed.ps() if "sshd: " not in l], 60), "left behind by a bastion that comes back", bed.ps())
+    bed.reap("sshd: ")
     # a bastion that is lost is one message
     p = ends_lib.start(bed, job, "--", "sleep", "301")
     ends_lib.wait_for(c, bed, 5, "sleep 301")

@@ -98,6 +98,11 @@ def addresses(bed):
         f.write(more)
     r = good(bed, "IPv6", *node(1, "host=fd00:231::2"), *node(2, "host=fd00:231::3"), out=["[0 node01] node01", "[1 node02] node02"])
     c.has(r.err, "MASTER_ADDR fd00:231::2 (eth0 of node01, reached by 1 of 1)", "the address that ssh used comes first", r)
+    local = sh(*bed.enter("node02"), "ip", "-6", "-o", "addr", "show", "dev", "eth0", "scope", "link").split()[3].split("/")[0]
+    odd = ["--set", "ssh.host_keys=accept-new", "--set", "nodes.Node_2.a-b=host=%s%%eth0" % local]
+    good(bed, "an address with a zone, a name with '_'", *odd, out=["[0 Node_2.a-b] node02"])
+    bed.write(bed.dir + "/hosts", "%s node_03\n" % bed.addr("node03") + open(bed.dir + "/hosts").read())
+    good(bed, "a host name with '_'", "--set", "ssh.host_keys=accept-new", "--set", "nodes.node_03=slots=1", out=["[0 node_03] node03"])
     r = good(bed, "IPv4 logins, IPv6 for the ranks", *node(1), *node(2), "--set", "cluster.interface=fd00:231::/64")
     c.has(r.err, "MASTER_ADDR fd00:231::2", "the network that was asked for", r)
     # another port, by attribute, section and ssh_config

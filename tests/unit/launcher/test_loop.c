@@ -241,6 +241,47 @@ static void timers_run_in_order(void **state)
     ft_loop_fini(&l);
 }
 
+struct restless {
+    struct ft_loop *loop;
+    struct ft_timer timer;
+    int n;
+};
+
+static void on_restless(void *self, int64_t now)
+{
+    (void)now;
+    struct restless *r = self;
+    if (++r->n < 1000) ft_timer_set(r->loop, &r->timer, 0, on_restless, r);
+}
+
+/* A timer that sets itself to "at once" has one turn like everyone. */
+static void a_timer_that_sets_itself_keeps_nobody_waiting(void **state)
+{
+    (void)state;
+    struct ft_loop l = {0};
+    struct restless r = {.loop = &l}, other = {.loop = &l, .n = 999};
+    struct seen s = {.loop = &l};
+    int p[2];
+    make_pipe(p);
+    ft_watch_add(&l, &s.watch, p[0], POLLIN, on_ready, &s);
+    ft_timer_set(&l, &r.timer, 0, on_restless, &r);
+    ft_timer_set(&l, &other.timer, now_ns(), on_restless, &other);
+    assert_int_equal(write(p[1], "x", 1), 1);
+    turn(&l);
+    assert_int_equal(r.n, 1);
+    assert_int_equal(other.n, 1000);
+    assert_int_equal(s.n, 1);
+    turn(&l);
+    assert_int_equal(r.n, 2);
+    assert_int_equal(s.n, 2);
+    ft_timer_cancel(&r.timer);
+    turn(&l);
+    assert_int_equal(r.n, 2);
+    ft_watch_remove(&l, &s.watch);
+    close_pipe(p);
+    ft_loop_fini(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -251,6 +292,7 @@ int main(void)
         cmocka_unit_test(what_outlives_its_watch_is_forgotten),
         cmocka_unit_test(a_regular_file_is_always_ready),
         cmocka_unit_test(timers_run_in_order),
+        cmocka_unit_test(a_timer_that_sets_itself_keeps_nobody_waiting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
