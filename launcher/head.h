@@ -172,8 +172,9 @@ int64_t ft_head_time(const struct ft_head *h, int node, int64_t t_node, int64_t 
 
 /* head_job.c */
 void ft_head_act(struct ft_head *h, const struct ft_job_action *a);
-void ft_head_prepare(struct ft_head *h, int node);      /* sends the job to a node with a seat */
-void ft_head_send_context(struct ft_head *h, int node); /* what a question to fttrain needs, without a rank */
+void ft_head_prepare(struct ft_head *h, int node); /* sends the job to a node with a seat */
+void ft_head_send_context(struct ft_head *h,
+                          int node); /* what a question to fttrain needs, without a rank; goes with the next send */
 
 /* head_seats.c */
 const struct ft_plan_node *ft_head_seat(const struct ft_head *h, int node); /* its ranks and slots; NULL: it waits */

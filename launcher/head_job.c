@@ -175,7 +175,6 @@ void ft_head_send_context(struct ft_head *h, int node)
     send_env(h, node, &b);
     send_folder(h, node, &b);
     ft_buf_fini(&b);
-    ft_head_flush(h, node);
 }
 
 void ft_head_prepare(struct ft_head *h, int node)

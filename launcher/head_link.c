@@ -129,18 +129,19 @@ static void heard(struct ft_head *h, struct ft_head_node *n)
 
 /* ---- credit ---- */
 
-static void give_credit(struct ft_head *h, int node, uint64_t bytes)
+static struct ft_msg credit_of(uint64_t bytes)
 {
     struct ft_msg m = ft_msg_make(FT_MSG_CREDIT, FT_WIRE_NODE);
     ft_msg_u(&m, 0, bytes);
-    ft_head_send(h, node, &m);
+    return m;
 }
 
 static void give_back(struct ft_head *h, struct ft_head_node *n)
 {
     if (n->owed < h->credit / 4) return; /* it still has three quarters of its window */
     if (!h->mux.drop && ft_console_waiting(&h->console) >= FT_CONSOLE_ROOM) return;
-    give_credit(h, n->index, n->owed);
+    const struct ft_msg m = credit_of(n->owed);
+    ft_head_send(h, n->index, &m);
     n->owed = 0;
 }
 
@@ -165,15 +166,16 @@ static void on_hello(struct ft_head *h, struct ft_head_node *n, const struct ft_
     ft_msg_text(&w, 2, n->name);
     ft_msg_u(&w, 3, (uint64_t)(h->beat_ns / FT_MS * LEASE_BEATS));
     ft_msg_u(&w, 4, (uint64_t)(h->beat_ns / FT_MS));
-    ft_head_send(h, n->index, &w);
+    ft_wire_send(&n->wire, &w); /* it goes with what follows: each packet wakes a server and an agent */
     if (n->sweeping) {
         struct ft_msg s = ft_msg_make(FT_MSG_SWEEP, FT_WIRE_NODE);
         ft_msg_text(&s, 0, h->q->dir.id);
         ft_head_send(h, n->index, &s);
         return;
     }
+    const struct ft_msg credit = credit_of(h->credit);
+    ft_wire_send(&n->wire, &credit);
     ping(h, n->index); /* its answer is the first sample of the node's clock: then the node is up */
-    give_credit(h, n->index, h->credit);
 }
 
 static void node_up(struct ft_head *h, struct ft_head_node *n)

@@ -121,10 +121,16 @@ int64_t ft_mux_offset(struct ft_mux *m, int rank)
 
 /* ---- console ---- */
 
+static bool is_off(const struct ft_mux *m, int stream)
+{
+    const struct ft_console *c = m->console;
+    return !m->show || c->off || c->out[c->shared ? 0 : stream - 1].closed;
+}
+
 static void show(struct ft_mux *m, struct ft_mux_rank *r, int stream, const char *p, size_t n, bool continued)
 {
     struct ft_console *c = m->console;
-    if (!m->show || c->off || c->out[c->shared ? 0 : stream - 1].closed) return;
+    if (is_off(m, stream)) return;
     if (m->drop && ft_console_waiting(c) > DROP_ABOVE) {
         r->dropped += n + 1;
         m->n_dropped++;
@@ -237,6 +243,28 @@ static void hold(struct ft_mux *m, struct ft_mux_rank *r, int stream, struct ft_
     set_tick(m, l);
 }
 
+/* Most of all output: whole lines to a file or a pipe while nothing is held. They are shown as they are, so the prefix is made once for
+ * all of them. Returns the bytes that were taken; the first line that needs more care ends it. */
+static size_t plain_lines(struct ft_mux *m, struct ft_mux_rank *r, int stream, const char *p, size_t n)
+{
+    const struct ft_mux_line *l = &r->line[stream - 1];
+    if (l->b.n || l->bar || l->continued || m->console->tty[stream - 1] || m->drop || is_off(m, stream)) return 0;
+    struct ft_buf *q = ft_console_queue(m->console, stream);
+    char prefix[300];
+    const size_t k = (size_t)snprintf(prefix, sizeof prefix, "[%d %.250s] ", r->rank, r->node);
+    size_t at = 0;
+    for (const char *end; at < n && (end = memchr(p + at, '\n', n - at)); at = (size_t)(end - p) + 1) {
+        const size_t line = (size_t)(end - p) + 1 - at;
+        if (line > FT_MUX_LINE) break;
+        ft_buf_reserve(q, k + line);
+        memcpy(q->data + q->n, prefix, k);
+        memcpy(q->data + q->n + k, p + at, line);
+        q->n += k + line;
+        q->data[q->n] = 0;
+    }
+    return at;
+}
+
 void ft_mux_bytes(struct ft_mux *m, int rank, int stream, const char *p, size_t n, int64_t now)
 {
     struct ft_mux_rank *r = &m->ranks[rank];
@@ -244,6 +272,10 @@ void ft_mux_bytes(struct ft_mux *m, int rank, int stream, const char *p, size_t 
     if (!m->show) return;
     struct ft_mux_line *l = &r->line[stream - 1];
     while (n) {
+        const size_t plain = plain_lines(m, r, stream, p, n);
+        p += plain;
+        n -= plain;
+        if (!n) break;
         const char *end = memchr(p, '\n', n);
         if (!end) {
             hold(m, r, stream, l, p, n, now);

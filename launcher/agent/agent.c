@@ -13,7 +13,6 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -68,23 +67,36 @@ static void on_out_room(void *self, short revents)
     ft_pumps_wake(a);
 }
 
+static void drop_out(struct ft_agent *a)
+{
+    ft_buf_clear(&a->wire.out);
+    a->out_at = 0;
+}
+
+size_t ft_agent_unsent(const struct ft_agent *a) { return a->wire.out.n - a->out_at; }
+
 void ft_agent_flush(struct ft_agent *a)
 {
     if (a->head_gone) {
-        ft_buf_clear(&a->wire.out);
+        drop_out(a);
         return;
     }
-    while (a->wire.out.n) {
-        ssize_t n = write(a->out_fd, a->wire.out.data, a->wire.out.n);
+    while (ft_agent_unsent(a)) {
+        ssize_t n = write(a->out_fd, a->wire.out.data + a->out_at, ft_agent_unsent(a));
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) break;
         if (n < 0) {
             ft_agent_head_gone(a);
             return;
         }
-        ft_buf_drop(&a->wire.out, (size_t)n);
+        a->out_at += (size_t)n;
     }
-    ft_watch_want(&a->loop, &a->out_watch, a->wire.out.n ? POLLOUT : 0);
+    if (!ft_agent_unsent(a)) drop_out(a);
+    else if (a->out_at >= FT_OUT_BACKLOG) { /* the stream takes a little at a time: the rest is not moved for each */
+        ft_buf_drop(&a->wire.out, a->out_at);
+        a->out_at = 0;
+    }
+    ft_watch_want(&a->loop, &a->out_watch, ft_agent_unsent(a) ? POLLOUT : 0);
 }
 
 void ft_agent_note(struct ft_agent *a, int level, const char *fmt, ...)
@@ -107,7 +119,7 @@ void ft_agent_head_gone(struct ft_agent *a)
     if (a->socket[0] && unlink(a->socket) < 0) errno = 0; /* it may have gone in good order */
     ft_watch_remove(&a->loop, &a->in_watch);
     ft_watch_remove(&a->loop, &a->out_watch);
-    ft_buf_clear(&a->wire.out);
+    drop_out(a);
     if (a->mode == FT_AGENT_RUNNING || (a->mode == FT_AGENT_STOPPING && !a->killing)) ft_agent_stop(a, FT_ORPHAN_GRACE_MS * FT_MS);
     a->starved = true;
     ft_pumps_wake(a);
@@ -186,7 +198,6 @@ static void acknowledge_stop(struct ft_agent *a)
     struct ft_msg m = ft_msg_make(FT_MSG_STOPPED, FT_WIRE_NODE);
     ft_msg_u(&m, 0, a->n_signalled);
     if (!a->head_gone) ft_wire_send(&a->wire, &m);
-    ft_agent_flush(a);
 }
 
 /* What is still in the pipes when no process is left. false: it waits for credit. */
@@ -204,13 +215,8 @@ static bool drain_pipes(struct ft_agent *a)
     return true;
 }
 
-void ft_agent_check_gone(struct ft_agent *a)
+static void say_gone(struct ft_agent *a)
 {
-    if (a->mode != FT_AGENT_STOPPING) {
-        if (a->head_gone || a->keeper_gone) a->done = true;
-        return;
-    }
-    acknowledge_stop(a);
     if (!ft_ranks_all_ended(a)) return;
     if (a->job.keep_children && !a->head_gone && !a->killing) ft_ending_list_kept(a);
     else if (!ft_ending_nothing_left(a)) return;
@@ -221,8 +227,18 @@ void ft_agent_check_gone(struct ft_agent *a)
     bool leave = a->head_gone || a->keeper_gone;
     new_attempt(a);
     if (!leave) ft_wire_send(&a->wire, &m);
-    ft_agent_flush(a);
     a->done = leave;
+}
+
+void ft_agent_check_gone(struct ft_agent *a)
+{
+    if (a->mode != FT_AGENT_STOPPING) {
+        if (a->head_gone || a->keeper_gone) a->done = true;
+        return;
+    }
+    acknowledge_stop(a);
+    say_gone(a);
+    ft_agent_flush(a); /* both in one packet when nothing was left to end */
 }
 
 static void on_tick(void *self, int64_t now)
@@ -496,39 +512,6 @@ static void on_signal(void *self, short revents)
 
 /* ---- start ---- */
 
-static void read_word(const char *path, char *out, size_t cap)
-{
-    struct ft_buf b = {0};
-    out[0] = 0;
-    if (ft_read_file(path, 4096, &b, NULL) == FT_OK && b.n) snprintf(out, cap, "%.*s", (int)strcspn(b.data, "\n"), b.data);
-    ft_buf_fini(&b);
-}
-
-static void say_hello(struct ft_agent *a)
-{
-    char boot[64], build[32];
-    struct ft_buf self = {0};
-    struct stat st = {.st_ino = 0};
-    read_word("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
-    uint64_t hash = ft_read_file("/proc/self/exe", 1 << 28, &self, NULL) == FT_OK ? ft_xxh3_64(self.data, self.n) : 0;
-    ft_buf_fini(&self);
-    snprintf(build, sizeof build, "%016llx", (unsigned long long)hash);
-    if (gethostname(a->host, sizeof a->host - 1) < 0) a->host[0] = 0;
-    if (stat("/proc/self/ns/net", &st) < 0) st.st_ino = 0;
-    struct ft_msg m = ft_msg_make(FT_MSG_HELLO, FT_WIRE_NODE);
-    ft_msg_text(&m, 0, FT_VERSION);
-    ft_msg_u(&m, 1, FT_WIRE_NUMBER);
-    ft_msg_text(&m, 2, build);
-    ft_msg_text(&m, 3, a->host);
-    ft_msg_text(&m, 4, boot);
-    ft_msg_u(&m, 5, (uint64_t)st.st_ino);
-    ft_msg_u(&m, 6, (uint64_t)getuid());
-    ft_msg_u(&m, 7, (uint64_t)sysconf(_SC_NPROCESSORS_ONLN));
-    ft_msg_u(&m, 8, (uint64_t)now_ns());
-    ft_wire_send(&a->wire, &m);
-    ft_agent_flush(a);
-}
-
 /* A rank takes six descriptors of ours. */
 static void raise_files(void)
 {
@@ -578,7 +561,7 @@ int ft_agent_main(int keeper_fd)
     ft_watch_add(&a.loop, &a.death_watch, a.deaths, POLLIN, on_deaths, &a);
     on_tick(&a, a.heard_at);
     on_beat(&a, a.heard_at);
-    say_hello(&a);
+    ft_agent_hello(&a);
     while (!a.done && ft_loop_once(&a.loop, INT64_MAX)) ft_pumps_wake(&a); /* any flush may have made room */
     ft_agent_flush(&a);
     new_attempt(&a);

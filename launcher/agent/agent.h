@@ -32,6 +32,7 @@ enum {
     FT_KEEPER_BEAT_MS = 2000,
     FT_STDERR_KEPT = 16384,    /* bytes of each rank's stderr that go with its EXIT */
     FT_DRAIN_MS = 2000,        /* how long an exit waits for output that cannot be sent */
+    FT_LOOK_MS = 20,           /* an end to the walk of the tree for what it left: ranks that end together need none */
     FT_LEFTOVER_MS = 2000,     /* TERM to KILL for what an ended rank left behind */
     FT_ORPHAN_GRACE_MS = 2000, /* TERM to KILL when the head or the keeper is gone */
     FT_OUT_BACKLOG = 64 * 1024 /* OUT is read only while less than this waits for the stream */
@@ -98,6 +99,7 @@ struct ft_job_parts {
 struct ft_agent {
     struct ft_loop loop;
     struct ft_wire wire;
+    size_t out_at; /* of wire.out: what the stream has taken */
     struct ft_watch in_watch, out_watch, death_watch, keeper_watch, signal_watch;
     struct ft_timer tick, beat;
     int in_fd, out_fd, keeper_fd, deaths, signal_fd, lease_fd, port_fd, kmsg_fd;
@@ -130,9 +132,13 @@ struct ft_agent {
 int ft_agent_main(int keeper_fd);
 void ft_agent_note(struct ft_agent *a, int level, const char *fmt, ...) FT_PRINTF(3, 4);
 void ft_agent_flush(struct ft_agent *a); /* writes what the stream takes now */
+size_t ft_agent_unsent(const struct ft_agent *a);
 void ft_agent_stop(struct ft_agent *a, int64_t grace_ns);
 void ft_agent_check_gone(struct ft_agent *a); /* GONE, or the end, when nothing is left */
 void ft_agent_head_gone(struct ft_agent *a);  /* the lifeline ended */
+
+/* hello.c */
+void ft_agent_hello(struct ft_agent *a);
 
 /* ranks.c: starting, deaths, ends */
 void ft_ranks_create(struct ft_agent *a);

@@ -102,14 +102,37 @@ static bool split_cores(const char *sys, const struct ft_cpus *within, struct ft
     return each > 0;
 }
 
+static int by_number(const void *a, const void *b)
+{
+    const int x = *(const int *)a, y = *(const int *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Numbers of the NUMA nodes that the machine shows, ascending. */
+static int numa_ids(const char *sys, int *ids)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/devices/system/node", sys);
+    DIR *d = opendir(path);
+    int n = 0;
+    for (struct dirent *e; d && n < MAX_NUMA && (e = readdir(d));) {
+        int64_t id;
+        if (ft_str_starts(e->d_name, "node") && ft_parse_i64(e->d_name + 4, 0, INT32_MAX, &id)) ids[n++] = (int)id;
+    }
+    if (d) closedir(d);
+    qsort(ids, (size_t)n, sizeof *ids, by_number);
+    return n;
+}
+
 /* CPUs of the NUMA nodes that have some of the allowed ones; returns how many there are (0: the machine shows none). */
 static int read_numa(const struct ft_bind_request *q, struct ft_cpus *cpus, int *ids)
 {
-    int n = 0;
-    for (int id = 0; id < MAX_NUMA && n < MAX_NUMA; id++) {
+    int all[MAX_NUMA], n = 0;
+    const int n_all = numa_ids(q->sys, all);
+    for (int k = 0; k < n_all; k++) {
         char path[512];
         struct ft_buf b = {0};
-        snprintf(path, sizeof path, "%s/devices/system/node/node%d/cpulist", q->sys, id);
+        snprintf(path, sizeof path, "%s/devices/system/node/node%d/cpulist", q->sys, all[k]);
         bool any = false;
         if (ft_read_file(path, 65536, &b, NULL) == FT_OK) {
             parse_list(ft_buf_str(&b), &cpus[n]);
@@ -119,7 +142,7 @@ static int read_numa(const struct ft_bind_request *q, struct ft_cpus *cpus, int 
             }
         }
         ft_buf_fini(&b);
-        if (any) ids[n++] = id;
+        if (any) ids[n++] = all[k];
     }
     return n;
 }
@@ -192,9 +215,9 @@ static bool bind_gpu(const struct ft_bind_request *q, struct ft_binding *out, st
     bool must = strcmp(q->how, "gpu") == 0;
     char(*pci)[32] = ft_xcalloc(MAX_GPUS, sizeof *pci);
     struct ft_cpus *cpus = ft_xcalloc(MAX_NUMA, sizeof *cpus);
-    int n_gpus = read_gpus(q, pci), ids[MAX_NUMA], n_numa = read_numa(q, cpus, ids),
-        *of = ft_xcalloc((size_t)q->n_ranks, sizeof *of);
+    const int n_gpus = read_gpus(q, pci);
     bool ok = n_gpus >= q->n_ranks;
+    int ids[MAX_NUMA], n_numa = ok ? read_numa(q, cpus, ids) : 0, *of = ft_xcalloc((size_t)q->n_ranks, sizeof *of);
     if (!ok && (must || n_gpus))
         ft_buf_addf(must ? why : note, "%d rank%s, %d devices: %s", q->n_ranks, q->n_ranks == 1 ? "" : "s", n_gpus,
                     must ? "bind = gpu needs one for each" : "ranks are not bound");

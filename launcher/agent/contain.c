@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/fd.h"
 #include "base/str.h"
 
@@ -210,29 +211,22 @@ static void mark_tree(struct ft_process *rows, size_t n, pid_t root)
     }
 }
 
-size_t ft_processes(struct ft_process *rows, size_t cap, pid_t root)
-{
-    DIR *d = opendir("/proc");
-    size_t n = 0;
-    for (struct dirent *e; d && n < cap && (e = readdir(d));) {
-        int64_t pid;
-        if (ft_parse_i64(e->d_name, 1, INT32_MAX, &pid) && ft_process_read((pid_t)pid, &rows[n])) n++;
-    }
-    if (d) closedir(d);
-    qsort(rows, n, sizeof *rows, by_pid);
-    mark_tree(rows, n, root);
-    return n;
-}
-
 size_t ft_processes_all(struct ft_process **rows, pid_t root)
 {
-    for (size_t cap = 1024;; cap *= 2) {
-        *rows = malloc(cap * sizeof **rows);
-        if (!*rows) return 0;
-        size_t n = ft_processes(*rows, cap, root);
-        if (n < cap) return n;
-        free(*rows);
+    DIR *d = opendir("/proc");
+    size_t n = 0, cap = 0;
+    *rows = NULL;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        int64_t pid;
+        struct ft_process p;
+        if (!ft_parse_i64(e->d_name, 1, INT32_MAX, &pid) || !ft_process_read((pid_t)pid, &p)) continue;
+        ft_grow(rows, &cap, n + 1, sizeof **rows);
+        (*rows)[n++] = p;
     }
+    if (d) closedir(d);
+    if (n) qsort(*rows, n, sizeof **rows, by_pid);
+    mark_tree(*rows, n, root);
+    return n;
 }
 
 bool ft_process_mask(pid_t pid, const char *line, int number)

@@ -44,10 +44,8 @@ struct ft_process {
 };
 enum { FT_PF_EXITING = 0x4, FT_PF_DUMPCORE = 0x200, FT_PF_SIGNALED = 0x400 };
 
-/* All processes of the machine that can be seen, at most cap, in order of pid; .ours is set for the descendants of root (not
- * for root itself). Returns how many were stored. */
-size_t ft_processes(struct ft_process *rows, size_t cap, pid_t root);
-/* The same into a heap array that grows (*rows is freed by the caller). */
+/* All processes of the machine that can be seen, in order of pid; .ours is set for the descendants of root (not for root itself).
+ * Returns how many; *rows is a heap array that the caller frees. */
 size_t ft_processes_all(struct ft_process **rows, pid_t root);
 const struct ft_process *ft_process_find(const struct ft_process *rows, size_t n, pid_t pid); /* NULL: not among them */
 bool ft_process_read(pid_t pid, struct ft_process *out);

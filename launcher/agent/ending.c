@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "launcher/agent/agent.h"
 
-#define LOOK_FIRST (20 * FT_MS)
 #define LOOK_AGAIN (100 * FT_MS)
 
 static bool lives(const struct ft_slot *s) { return s->state == FT_SLOT_STARTING || s->state == FT_SLOT_RUNNING; }
@@ -177,7 +176,7 @@ void ft_ending_leftovers(struct ft_agent *a, int64_t now)
         bool empty = nothing || (s->cgroup >= 0 && ft_contain_pids(s->cgroup, &one, 1) == 0);
         if (empty) s->leftovers = false;
         if (empty || now < s->leftovers_look_at) continue;
-        s->leftovers_look_at = now + (s->termed ? LOOK_AGAIN : LOOK_FIRST);
+        s->leftovers_look_at = now + (s->termed ? LOOK_AGAIN : FT_LOOK_MS * FT_MS);
         if (!looked) n = ft_processes_all(&rows, getpid());
         looked = true;
         /* A walk may miss a process whose parent ends meanwhile: not found is believed only when the time is over. */

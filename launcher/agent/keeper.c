@@ -21,7 +21,7 @@
 #include "base/fd.h"
 #include "launcher/agent/agent.h"
 
-enum { KEEPER_END_MS = 20000 };
+enum { KEEPER_END_MS = 20000, GOODBYE_MS = 2000 };
 
 struct keeper {
     pid_t agent;
@@ -112,12 +112,11 @@ static void end_everything(struct keeper *k)
     ft_contain_remove(&k->contain);
 }
 
-static bool agent_ended(struct keeper *k)
+/* It has said goodbye and needs an instant to exit. */
+static void see_off(const struct keeper *k)
 {
-    pid_t pid;
-    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-        if (pid == k->agent) return true;
-    return false;
+    struct pollfd p = {.fd = ft_pidfd_open(k->agent), .events = POLLIN};
+    if (p.fd >= 0 && poll(&p, 1, GOODBYE_MS) > 0) waitpid(k->agent, NULL, WNOHANG);
 }
 
 static int watch(struct keeper *k)
@@ -132,11 +131,8 @@ static int watch(struct keeper *k)
         open = receive(k);
         heard = ft_clock_now(ft_clock_real());
     }
-    if (k->done) { /* said goodbye: it needs an instant to exit */
-        for (int i = 0; i < 2000 && !agent_ended(k); i++) nanosleep(&(struct timespec){0, 1000000}, NULL);
-        return 0;
-    }
-    end_everything(k);
+    if (k->done) see_off(k);
+    else end_everything(k);
     return 0;
 }
 

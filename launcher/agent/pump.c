@@ -36,7 +36,7 @@ void ft_pump_close(struct ft_pump *p)
     p->dry = true;
 }
 
-static bool has_room(const struct ft_agent *a) { return a->head_gone || (a->credit > 0 && a->wire.out.n < FT_OUT_BACKLOG); }
+static bool has_room(const struct ft_agent *a) { return a->head_gone || (a->credit > 0 && ft_agent_unsent(a) < FT_OUT_BACKLOG); }
 
 static void keep_last(struct ft_slot *s, const char *p, size_t n)
 {

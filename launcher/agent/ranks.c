@@ -311,7 +311,7 @@ static void reap(struct ft_agent *a, struct ft_slot *s)
     s->marks = (info.si_code == CLD_DUMPED ? FT_EXIT_CORE : 0) | (s->after_stop ? FT_EXIT_AFTER_STOP : 0);
     s->leftovers = !a->job.keep_children;
     s->leftovers_kill_at = s->ended_at + FT_LEFTOVER_MS * FT_MS;
-    s->leftovers_look_at = s->ended_at;
+    s->leftovers_look_at = s->ended_at + FT_LOOK_MS * FT_MS;
     for (int k = 0; k < 3; k++) {
         s->pump[k].dry = s->pump[k].fd < 0;
         s->pump[k].since_death = 0;

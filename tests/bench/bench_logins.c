@@ -11,6 +11,8 @@
 #include "launcher/ssh.h"
 #include "launcher/ssh_dial.h"
 
+enum { STATUS_WAITS = 30 }; /* of a second at most */
+
 struct login {
     pthread_t thread;
     const char *host, *user;
@@ -39,6 +41,14 @@ static bool log_in(struct ft_ssh *s, const struct ft_ssh_pair *pair)
     return rc == FT_SSH_OK;
 }
 
+/* The end of the output may come before the status; -1: the server ends without one. */
+static int status_of(struct ft_ssh *s, struct ft_ssh_channel *c)
+{
+    int status;
+    for (int i = 0; (status = ft_ssh_channel_status(c)) < 0 && ft_ssh_alive(s) && i < STATUS_WAITS; i++) pause_for(s);
+    return status;
+}
+
 static int run_true(struct ft_ssh *s)
 {
     struct ft_ssh_channel *c = ft_ssh_channel_create(s);
@@ -50,7 +60,7 @@ static int run_true(struct ft_ssh *s)
         while ((rc = ft_ssh_channel_exec(c, "true")) == FT_SSH_AGAIN) pause_for(s);
     if (rc == FT_SSH_OK)
         while ((rc = ft_ssh_channel_read(c, 1, bytes, sizeof bytes, &n)) == FT_SSH_AGAIN || rc == FT_SSH_OK) pause_for(s);
-    const int status = rc == FT_SSH_END ? 0 : -1; /* the end of the output may come before the status */
+    const int status = rc == FT_SSH_END ? status_of(s, c) : -1;
     ft_ssh_channel_destroy(c);
     return status;
 }

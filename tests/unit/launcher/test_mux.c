@@ -213,6 +213,46 @@ static void a_line_of_64_KiB_is_one(void **state)
     free(text);
 }
 
+/* Every kind of line, in one chunk and in pieces of every small size: what is shown does not depend on how the bytes come. */
+static void chunks_do_not_matter(void **state)
+{
+    (void)state;
+    static const char odd[] = "first\n\n\nwith\0zero\n\r\nends in CR\r\n\xFF\xFE\na longer line than the others, of no kind\n";
+    struct ft_buf text = {0}, first = {0}, shown = {0};
+    for (int i = 0; i < 40; i++) ft_buf_add(&text, odd, sizeof odd - 1);
+    for (int extra = -1; extra <= 1; extra++) { /* around the longest whole line, one beyond it */
+        ft_buf_reserve(&text, FT_MUX_LINE + 2);
+        memset(text.data + text.n, 'a' + 1 + extra, (size_t)(FT_MUX_LINE + extra));
+        text.n += (size_t)(FT_MUX_LINE + extra);
+        ft_buf_adds(&text, "\nafter\n");
+    }
+    ft_buf_adds(&text, "no end");
+    static const size_t sizes[] = {SIZE_MAX, 1, 7, 61, 4096, 65536, 65537, 65544};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        struct bed *b = open_bed(1);
+        for (size_t at = 0, n; at < text.n; at += n) {
+            n = text.n - at < sizes[k] ? text.n - at : sizes[k];
+            ft_mux_bytes(&b->mux, 0, 1, text.data + at, n, b->now);
+        }
+        ft_mux_end(&b->mux, 0);
+        ft_buf_clear(&shown);
+        finish(b, &shown);
+        if (k == 0) ft_buf_add(&first, shown.data, shown.n);
+        assert_int_equal(shown.n, first.n);
+        assert_memory_equal(shown.data, first.data, first.n);
+    }
+    unsigned lines = 0, prefixes = 0;
+    for (const char *p = first.data, *end; (end = memchr(p, '\n', (size_t)(first.data + first.n - p))); p = end + 1) {
+        lines++;
+        prefixes += ft_str_starts(p, "[0 n1] ");
+    }
+    assert_int_equal(lines, 40 * 8 + 6 + 1 + 1); /* the line beyond comes in two pieces */
+    assert_int_equal(prefixes, lines - 1);
+    ft_buf_fini(&text);
+    ft_buf_fini(&first);
+    ft_buf_fini(&shown);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +263,7 @@ int main(void)
         cmocka_unit_test(crlf_is_no_bar),
         cmocka_unit_test(long_lines_come_in_pieces),
         cmocka_unit_test(a_line_of_64_KiB_is_one),
+        cmocka_unit_test(chunks_do_not_matter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
