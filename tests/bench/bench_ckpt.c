@@ -119,6 +119,14 @@ static double save_step(struct bench *b, int step)
     return t;
 }
 
+/* The longest of all ranks' times. */
+static double longest(struct bench *b, double t)
+{
+    struct ft_err err;
+    check(ft_comm_all_reduce(b->comm, FT_GROUP_WORLD, &t, 1, FT_F64, FT_MAX, &err), &err);
+    return t;
+}
+
 /* What the update behind it waits for; *copied: memcpy of the same bytes to the same place. */
 static double begin_step(struct bench *b, int step, double *copied)
 {
@@ -133,10 +141,10 @@ static double begin_step(struct bench *b, int step, double *copied)
         memcpy(to, b->pieces[i].master, (size_t)n * sizeof *to);
         to += n;
     }
-    *copied = together(b, start);
+    *copied = longest(b, now() - start);
     start = now();
     check(ft_ckpt_begin(c, b->pieces, N_PARAMS, &s, false, &err), &err);
-    const double t = together(b, start);
+    const double t = longest(b, now() - start);
     check(ft_ckpt_drain(c, &err), &err);
     ft_ckpt_close(c);
     return t;
