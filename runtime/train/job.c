@@ -212,7 +212,10 @@ void ft_job_layout(const struct ft_job_config *j, int world, struct ft_job_layou
     out->mesh = ft_mesh_make((int)t, 1, d ? (int)d : 1, (int)p);
     if (ft_mesh_parse_order(j->parallel.order, &out->mesh, &err))
         ft_job_fault(j, faults, FT_SEV_ERROR, FT_JOB_PARALLEL, "order", "%s", err.text);
-    out->deal = (struct ft_deal){.global_batch = j->train.global_batch, .micro = j->train.micro_batch, .data = d ? d : 1};
+    out->deal = (struct ft_deal){.global_batch = j->train.global_batch,
+                                 .micro = j->train.micro_batch,
+                                 .data = d ? d : 1,
+                                 .group = j->parallel.virtual_pipeline > 1 ? p : 1};
     if (d) check_batch(j, out, faults);
     check_chunks(j, out->accumulation, faults);
 }

@@ -15,6 +15,7 @@ struct ft_update_rows ft_update_rows(const struct ft_deal *d, const struct ft_po
     u.n = left < d->global_batch ? left : d->global_batch;
     const int64_t step = d->micro * d->data;
     u.n_micro = (u.n + step - 1) / step;
+    if (d->group > 1) u.n_micro = (u.n_micro + d->group - 1) / d->group * d->group;
     return u;
 }
 

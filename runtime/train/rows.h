@@ -1,8 +1,8 @@
 /* Which rows an update takes and which rank computes them (runtime maths, section 13). Pure.
  * The rows of an epoch are dealt in their order, `global_batch` an update; micro-batch j of data rank r takes
  * base + (j*d + r)*b + [0,b). The last update of an epoch takes what is left; places beyond its rows are fillers: one-token
- * rows without target, so that every rank makes the same number of micro-batches. The position is counted in rows, so any
- * d and b continue exactly. */
+ * rows without target, so that every rank makes the same number of micro-batches, with chunks a multiple of the stages. The position
+ * is counted in rows, so any d and b continue exactly. */
 #ifndef FT_RUNTIME_TRAIN_ROWS_H
 #define FT_RUNTIME_TRAIN_ROWS_H
 
@@ -12,6 +12,7 @@
 struct ft_deal {
     int64_t global_batch, micro; /* rows of an update; rows of a micro-batch (b) */
     int64_t data;                /* d */
+    int64_t group;               /* micro-batches of a rank come in multiples of it: p with interleaved chunks; 0: any number */
 };
 
 /* Where a run stands: rows [0, in_epoch) of the epoch's order are done. */

@@ -71,15 +71,30 @@ static void any_split_takes_each_row_once(void **state)
     }
 }
 
+/* The last update of an epoch, with interleaved chunks over 4 stages: 5 rows of 2 data ranks are 3 micro-batches, and one of fillers. */
+static void chunks_take_micro_batches_in_groups(void **state)
+{
+    (void)state;
+    const struct ft_deal deal = {.global_batch = 16, .micro = 1, .data = 2, .group = 4};
+    const struct ft_position at = {.epoch = 0, .in_epoch = 16, .rows = 16};
+    const struct ft_update_rows u = ft_update_rows(&deal, &at, 21);
+    assert_int_equal(u.n, 5);
+    assert_int_equal(u.n_micro, 4);
+    assert_int_equal(ft_deal_row(&deal, &u, 2, 0, 0), 20);
+    assert_int_equal(ft_deal_row(&deal, &u, 2, 1, 0), -1);
+    for (int64_t r = 0; r < 2; r++) assert_int_equal(ft_deal_row(&deal, &u, 3, r, 0), -1);
+    assert_int_equal(ft_update_rows(&deal, &(struct ft_position){0}, 21).n_micro, 8);
+}
+
 static void batch_that_does_not_divide(void **state)
 {
     (void)state;
     int64_t lower, upper;
-    assert_false(ft_deal_ok(&(struct ft_deal){10, 2, 4}, &lower, &upper));
+    assert_false(ft_deal_ok(&(struct ft_deal){10, 2, 4, 0}, &lower, &upper));
     assert_int_equal(lower, 8);
     assert_int_equal(upper, 16);
-    assert_true(ft_deal_ok(&(struct ft_deal){16, 2, 4}, &lower, &upper));
-    assert_false(ft_deal_ok(&(struct ft_deal){3, 2, 4}, &lower, &upper));
+    assert_true(ft_deal_ok(&(struct ft_deal){16, 2, 4, 0}, &lower, &upper));
+    assert_false(ft_deal_ok(&(struct ft_deal){3, 2, 4, 0}, &lower, &upper));
     assert_int_equal(lower, 0);
     assert_int_equal(upper, 8);
 }
@@ -89,6 +104,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rt18_rows_16_to_23),
         cmocka_unit_test(any_split_takes_each_row_once),
+        cmocka_unit_test(chunks_take_micro_batches_in_groups),
         cmocka_unit_test(batch_that_does_not_divide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

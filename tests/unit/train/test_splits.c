@@ -68,6 +68,26 @@ static void rt08_three_and_six_data_ranks(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* Interleaved chunks at the end of an epoch: 19 rows in updates of 8 leave 3 micro-batches for 2 stages. */
+static void rt11_chunks_over_the_end_of_an_epoch(void **state)
+{
+    (void)state;
+    static const char *const chunks[] = {"parallel.virtual_pipeline=1", "parallel.virtual_pipeline=2"};
+    struct result x[2];
+    for (int i = 0; i < 2; i++) {
+        struct job j;
+        open_job(&j, 2, 19, "epochs = 2\nmicro_batch = 1");
+        j.sets[j.n_sets++] = "parallel.pipeline=2";
+        j.sets[j.n_sets++] = chunks[i];
+        run_good(&j, &x[i]);
+        assert_int_equal(x[i].n, 6);
+        assert_int_equal(x[i].rows[2], 3);
+        remove_tree(j.dir);
+    }
+    assert_true(same_within_tol(&x[0], &x[1], "two chunks"));
+    for (int i = 0; i < 2; i++) free_result(&x[i]);
+}
+
 /* An update takes the whole epoch, so that packs and single rows are the same samples: the same loss, norm and weights. */
 static void rt08_packed_is_unpacked(void **state)
 {
@@ -306,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rt08_rt09_r7_loss_norm_and_weights_at_every_split),
         cmocka_unit_test(rt08_three_and_six_data_ranks),
+        cmocka_unit_test(rt11_chunks_over_the_end_of_an_epoch),
         cmocka_unit_test(rt08_packed_is_unpacked),
         cmocka_unit_test(rt18_the_same_run_is_the_same_bits_with_and_without_evaluation),
         cmocka_unit_test(rt13_recompute_is_the_same_bits),
