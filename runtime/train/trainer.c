@@ -186,9 +186,10 @@ static enum ft_code one_update(struct ft_trainer *t, bool *stop, enum ft_train_e
         if (!code) code = look(t, &u, end, err);
         const int64_t every = t->s->job->eval.every;
         if (!code && !u.term && evaluates(t) && every && t->k % every == 0) code = ft_trainer_evaluate(t, stop, &best, err);
-        if (!code && (u.save || u.term || best)) code = ft_saving_save(t, best, err);
-        ft_saving_tick(t);
     }
+    /* An update without a trained token may be the one that is asked to end: what the ones before it have learnt is saved. */
+    if (!code && t->k > 0 && (u.save || u.term || best)) code = ft_saving_save(t, best, err);
+    ft_saving_tick(t);
     if (u.term) {
         *end = FT_END_TERMINATED;
         *stop = true;

@@ -209,12 +209,52 @@ static void one_refused_rank_ends_all_before_the_first_update(void **state)
     remove_tree(p.dir);
 }
 
+/* Nearly all updates have no trained token, so that SIGTERM comes in one of them: what was learnt before is saved all the same. */
+static void sigterm_among_updates_without_targets_saves(void **state)
+{
+    (void)state;
+    struct plan p;
+    open_plan(&p, 0, SIGTERM);
+    p.after_lines = 3;
+    p.sets[p.n_sets++] = "train.global_batch=1";
+    p.sets[p.n_sets++] = "data.shuffle=no";
+    p.sets[p.n_sets++] = "data.dedupe=no";
+    struct ft_buf data = {0}, path = {0}, metrics = {0}, latest = {0};
+    struct ft_err err;
+    for (int i = 0; i < 3000; i++)
+        ft_buf_addf(&data, "{\"input_ids\": [%d, 2, 3, 4], \"labels\": [-100, -100, -100, %d]}\n", i % 100 + 5, i < 3 ? 4 : -100);
+    ft_buf_addf(&path, "%s/train.jsonl", p.dir);
+    assert_int_equal(ft_write_file(path.data, data.data, data.n, 0600, &err), FT_OK);
+    struct ranks r = {.n = 1, .run = one_rank, .arg = &p, .limit_s = 60};
+    ranks_run(&r);
+    assert_false(r.late[0]);
+    assert_int_equal(r.status[0], 143 << 8);
+    ft_buf_clear(&path);
+    ft_buf_addf(&path, "%s/metrics.jsonl", p.dir);
+    assert_int_equal(ft_read_file(path.data, 1 << 24, &metrics, &err), FT_OK);
+    ft_buf_clear(&path);
+    ft_buf_addf(&path, "%s/checkpoints/LATEST", p.dir);
+    if (ft_read_file(path.data, 1 << 10, &latest, &err)) fail_msg("%s", err.text);
+    long long last = 0;
+    for (const char *at = metrics.data; (at = strstr(at, "{\"step\":")); at += 8) last = atoll(at + 8);
+    char name[32];
+    (void)snprintf(name, sizeof name, "step_%08lld\n", last);
+    assert_true(last >= 3);
+    assert_string_equal(latest.data, name);
+    ft_buf_fini(&data);
+    ft_buf_fini(&path);
+    ft_buf_fini(&metrics);
+    ft_buf_fini(&latest);
+    remove_tree(p.dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sigterm_of_any_rank_ends_all_with_143),
         cmocka_unit_test(r1_a_killed_rank_is_named_by_the_others),
         cmocka_unit_test(sigterm_of_any_stage_ends_all_with_143),
+        cmocka_unit_test(sigterm_among_updates_without_targets_saves),
         cmocka_unit_test(a_stopped_rank_is_missed_within_the_deadline),
         cmocka_unit_test(ranks_with_different_jobs_are_refused),
         cmocka_unit_test(one_refused_rank_ends_all_before_the_first_update),
