@@ -320,7 +320,7 @@ enum ft_code ft_ckpt_resume(struct ft_ckpt *c, const struct ft_ckpt_piece *piece
     return rc;
 }
 
-/* Rank 0: the folder of a step of this lineage, or of BEST. */
+/* Rank 0: the folder of a step of this lineage, or of BEST; path empty: there is none. */
 static enum ft_code find_weights(struct ft_ckpt *c, int64_t step, struct ft_buf *path, struct ft_buf *text, struct ft_err *err)
 {
     struct ft_buf name = {0}, lineage = {0};
@@ -338,27 +338,30 @@ static enum ft_code find_weights(struct ft_ckpt *c, int64_t step, struct ft_buf 
             }
         ft_ckpt_names_fini(&l);
     }
-    if (!rc && !name.n) rc = ft_fail(err, FT_DATA, "no checkpoint of %s in %s", step ? "that step" : "the best evaluation", c->dir);
-    ft_buf_addf(path, "%s/%s", c->dir, ft_buf_str(&name));
-    if (!rc) rc = ft_manifest_read(ft_buf_str(path), text, err);
+    if (!rc && name.n) {
+        ft_buf_addf(path, "%s/%s", c->dir, ft_buf_str(&name));
+        rc = ft_manifest_read(ft_buf_str(path), text, err);
+    }
     ft_buf_fini(&name);
     ft_buf_fini(&lineage);
     return rc;
 }
 
-enum ft_code ft_ckpt_load_weights(struct ft_ckpt *c, int64_t step, const struct ft_ckpt_piece *pieces, size_t n, struct ft_err *err)
+enum ft_code ft_ckpt_load_weights(struct ft_ckpt *c, int64_t step, const struct ft_ckpt_piece *pieces, size_t n, bool *there,
+                                  struct ft_err *err)
 {
     struct ft_buf path = {0}, text = {0};
     struct ft_manifest *m = NULL;
     enum ft_code rc = ft_ckpt_share(c, c->rank == 0 ? find_weights(c, step, &path, &text, err) : FT_OK, err);
     if (!rc) rc = ft_ckpt_spread(c, &path, err);
     if (!rc) rc = ft_ckpt_spread(c, &text, err);
-    if (!rc) {
+    *there = !rc && path.n > 0;
+    if (*there) {
         enum ft_code own = ft_manifest_parse(ft_buf_str(&path), text.data, text.n, &m, err);
         if (!own) own = ft_ckpt_cover(c, m, err);
         rc = ft_ckpt_share(c, own, err);
     }
-    if (!rc) rc = ft_ckpt_load(c, m, ft_buf_str(&path), pieces, n, true, err);
+    if (*there && !rc) rc = ft_ckpt_load(c, m, ft_buf_str(&path), pieces, n, true, err);
     ft_manifest_destroy(m);
     ft_buf_fini(&path);
     ft_buf_fini(&text);

@@ -150,8 +150,9 @@ int64_t ft_ckpt_last_step(const struct ft_ckpt *c); /* of the newest published o
 /* Bytes of one checkpoint of these parameters (memory plan, free space). */
 int64_t ft_ckpt_bytes(const struct ft_param *model, size_t n);
 
-/* Loads the weights of one checkpoint for export or restore_best: masters only, no checks of the optimizer, no position. step 0: BEST. */
-enum ft_code ft_ckpt_load_weights(struct ft_ckpt *c, int64_t step, const struct ft_ckpt_piece *pieces, size_t n,
+/* Loads the weights of one checkpoint for export or restore_best: masters only, no checks of the optimizer, no position. step 0: BEST.
+ * false in *there: this lineage has no such checkpoint; nothing was changed. */
+enum ft_code ft_ckpt_load_weights(struct ft_ckpt *c, int64_t step, const struct ft_ckpt_piece *pieces, size_t n, bool *there,
                                   struct ft_err *err) FT_MUST_CHECK;
 
 /* Writes a Hugging Face folder from the masters in the pieces of all ranks; model[] is ft_import_params() of e->base. e is read on rank 0,

@@ -222,11 +222,11 @@ enum ft_code ft_ckpt_sweep(struct ft_ckpt *c, struct ft_err *err)
     return rc;
 }
 
-static bool stays(const struct ft_ckpt_retention *r, const char *name)
+static bool stays(const struct ft_ckpt_retention *r, const struct ft_ckpt_name *n)
 {
     for (size_t i = 0; i < 4; i++)
-        if (r->kept[i] && !strcmp(r->kept[i], name)) return true;
-    return false;
+        if (r->kept[i] && !strcmp(r->kept[i], n->name)) return true;
+    return r->best_step > 0 && n->step == r->best_step;
 }
 
 enum ft_code ft_ckpt_retain(struct ft_fio *f, const struct ft_ckpt_retention *r, struct ft_buf *removed, struct ft_err *err)
@@ -241,7 +241,7 @@ enum ft_code ft_ckpt_retain(struct ft_fio *f, const struct ft_ckpt_retention *r,
         if (n->kind != FT_CKPT_STEP || !ft_ckpt_lineage(r->dir, n->name, &lineage, NULL) ||
             strcmp(ft_buf_str(&lineage), r->lineage) != 0)
             continue;
-        if (seen++ < r->keep || stays(r, n->name)) continue;
+        if (seen++ < r->keep || stays(r, n)) continue;
         if (!r->dry_run) rc = ft_ckpt_delete(f, r->dir, n->name, r->run_id, err);
         if (!rc) ft_buf_addf(removed, "%s%s", removed->n ? " " : "", n->name);
     }

@@ -207,6 +207,7 @@ static void tidy(struct ft_ckpt_save *s)
                                         .lineage = c->lineage,
                                         .run_id = c->o.run->run_id,
                                         .keep = c->o.keep,
+                                        .best_step = s->scalars.has_eval ? s->scalars.best_step : 0,
                                         .kept = {s->name, c->resumed, best.n ? ft_buf_str(&best) : NULL, NULL}};
     if (ft_ckpt_retain(&c->fio, &r, &removed, &why)) {
         c->wrote_old = true; /* a .del-… folder may be left: again at the next save */

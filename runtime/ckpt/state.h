@@ -83,10 +83,11 @@ enum ft_code ft_ckpt_delete(struct ft_fio *f, const char *dir, const char *name,
 bool ft_ckpt_lineage(const char *dir, const char *name, struct ft_buf *lineage, struct ft_buf *run_id);
 /* What earlier runs left half done. Lines for the log go to say. */
 enum ft_code ft_ckpt_sweep(struct ft_ckpt *c, struct ft_err *err) FT_MUST_CHECK;
-/* Retention (section 11): what may go of one lineage. kept: names that stay whatever their step. Removed names are said. */
+/* Retention (section 11): what may go of one lineage. kept: names that stay whatever their step; best_step: of the best evaluation that
+ * the state knows (BEST may speak of a branch that was given up), 0: none. Removed names are said. */
 struct ft_ckpt_retention {
     const char *dir, *lineage, *run_id;
-    int64_t keep;
+    int64_t keep, best_step;
     const char *kept[4]; /* NULL: none */
     bool dry_run;
 };

@@ -156,6 +156,7 @@ static enum ft_code settle(struct ft_trainer *t, int64_t step, enum ft_code code
 {
     struct ft_saving *s = t->saving;
     s->failed = code != FT_OK;
+    if (s->is_best) s->best_lost = s->failed;
     if (!code) {
         if (s->told != step && ft_trainer_speaks(t)) ft_trainer_tell(t, "saved ", step);
         s->told = step;
@@ -197,6 +198,7 @@ enum ft_code ft_saving_save(struct ft_trainer *t, bool best, struct ft_err *err)
     const int64_t start = now();
     struct ft_ckpt_scalars x;
     write_scalars(t, &x);
+    s->is_best = best;
     ft_comm_note(t->o.comm, "checkpoint");
     code = beside ? ft_ckpt_begin(s->ckpt, s->pieces, s->n_pieces, &x, best, err)
                   : ft_ckpt_save(s->ckpt, s->pieces, s->n_pieces, &x, best, err);
@@ -209,8 +211,9 @@ enum ft_code ft_saving_save(struct ft_trainer *t, bool best, struct ft_err *err)
 enum ft_code ft_saving_load_best(struct ft_trainer *t, bool *there, struct ft_err *err)
 {
     struct ft_saving *s = t->saving;
-    *there = s && !s->failed;
-    return *there ? ft_ckpt_load_weights(s->ckpt, t->judge.best_step, s->pieces, s->n_pieces, err) : FT_OK;
+    *there = false;
+    if (!s || s->best_lost) return FT_OK;
+    return ft_ckpt_load_weights(s->ckpt, t->judge.best_step, s->pieces, s->n_pieces, there, err);
 }
 
 enum ft_code ft_saving_export(struct ft_trainer *t, const struct ft_export *e, struct ft_err *err)

@@ -16,9 +16,11 @@ struct ft_saving {
     size_t n_pieces;
     char run_id[FT_SAVING_RUN_ID];
     int64_t every_updates, every_ns, last_ns;
-    int64_t saved; /* step of the last save of this run that has not failed, on its way or published; -1: none */
-    int64_t told;  /* step of the last one whose publication the launcher knows of */
-    bool failed;   /* the last one that has ended */
+    int64_t saved;  /* step of the last save of this run that has not failed, on its way or published; -1: none */
+    int64_t told;   /* step of the last one whose publication the launcher knows of */
+    bool failed;    /* the last one that has ended */
+    bool is_best;   /* the last one that has begun: of the best evaluation so far */
+    bool best_lost; /* the last one of those failed: what stands under its step, if anything, is older */
 };
 
 /* The launcher's id, else one of our own: the same on every rank. */
