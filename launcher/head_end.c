@@ -92,15 +92,15 @@ static void add_last(const struct ft_head *h, int rank, struct ft_buf *b)
     ft_buf_addc(b, '\n');
 }
 
-/* "13 ranks ended by the launcher in 0.4 s", and who had to be cut. */
-static void add_then(const struct ft_head *h, struct ft_buf *b, bool alone)
+/* "13 ranks ended by the launcher in 0.4 s", and who had to be cut. cause: the rank the others were ended for; -1: none. */
+static void add_then(const struct ft_head *h, struct ft_buf *b, bool alone, int cause)
 {
     int *cut = ft_xcalloc((size_t)h->job.c.n_ranks, sizeof *cut);
     size_t n_cut = 0, n = 0;
     int64_t last = 0;
     for (int r = 0; r < h->job.c.n_ranks; r++) {
         const struct ft_job_rank *k = &h->job.ranks[r];
-        if (k->state != FT_RANK_ENDED || !k->end.after_stop) continue;
+        if (k->state != FT_RANK_ENDED || !k->end.after_stop || r == cause) continue;
         if (k->ended_at < h->job.stop_at) continue; /* of the attempt before: stopped while waiting for the next */
         n++;
         if (k->ended_at > last) last = k->ended_at;
@@ -150,7 +150,7 @@ static void failure_block(struct ft_head *h, const struct ft_end_of *ends, const
     ft_buf_addc(b, '\n');
     add_last(h, e->rank, b);
     add_finished_before(h, e, b);
-    add_then(h, b, false);
+    add_then(h, b, false, e->rank);
 }
 
 static void record_cause(struct ft_head *h, struct ft_jw *w, const struct ft_end_of *e, const char *kind, const char *text)
@@ -284,7 +284,7 @@ void ft_head_summary(struct ft_head *h)
         if (h->job.began) ft_buf_addf(&b, " after %.1f s", until_stop(h));
         ft_buf_addf(&b, "%s\n", table);
         ft_buf_fini(&text);
-        add_then(h, &b, true);
+        add_then(h, &b, true, -1);
     }
     if (b.n) ft_head_show(h, &b);
     if (h->mux.n_dropped) {

@@ -25,7 +25,9 @@ struct ft_verdict {
     int next;       /* index of that one; -1 */
 };
 
-enum { FT_STATUS_PEER_ENDED = 69 }; /* "ended only because a peer ended": never the cause while another failure exists */
+/* "ended only because a peer ended": never the cause while another failure exists. A rank that has failed tells its peers before it is
+ * gone, so the stop that their 69 brings may still meet it alive: what it ends with then is its own, unless it is what TERM makes. */
+enum { FT_STATUS_PEER_ENDED = 69 };
 
 bool ft_end_is_failure(const struct ft_end_of *e);
 /* true: a was certainly before b. */

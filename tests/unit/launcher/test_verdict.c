@@ -45,6 +45,17 @@ static void peers_end_is_never_the_cause(void **state)
     struct ft_end_of e[] = {end(0, 0, 69, 0, 1, 1), end(1, 1, 69, 0, 1, 1), end(2, 2, 3, 0, 500, 1)};
     assert_int_equal(ft_verdict_find(e, 3).first, 2);
     assert_int_equal(ft_verdict_find(e, 2).first, 0); /* alone it is all there is */
+    e[2].after_stop = true;                           /* it told the others before it was gone, and our stop met it alive */
+    assert_int_equal(ft_verdict_find(e, 3).first, 2);
+    assert_int_equal(ft_verdict_find(e, 3).n_failures, 3);
+    e[2].status = 128 + SIGTERM;
+    assert_int_equal(ft_verdict_find(e, 3).first, 0);
+    e[2].status = 0;
+    e[2].signal = SIGKILL;
+    assert_int_equal(ft_verdict_find(e, 3).first, 0);
+    assert_int_equal(ft_verdict_find(e, 3).n_failures, 2);
+    e[2] = end(2, 2, 3, 0, 500, 1);
+    e[0].status = 7; /* a failure of its own: what was told to end is a consequence */
     e[2].after_stop = true;
     assert_int_equal(ft_verdict_find(e, 3).first, 0);
 }
