@@ -88,7 +88,8 @@ enum ft_code ft_st_writer_create(const char *path, const struct ft_st_out *tenso
 /* Bytes [first, first+n) of tensor i. */
 enum ft_code ft_st_writer_put(struct ft_st_writer *w, size_t i, int64_t first, const void *bytes, int64_t n,
                               struct ft_err *err) FT_MUST_CHECK;
-/* n fp32 values from element `first` on, rounded once to the tensor's type (F32, F16, BF16). */
+/* n fp32 values from element `first` on, rounded once to the tensor's type (F32, F16, BF16); FT_DATA: a finite one that would become
+ * infinity. */
 enum ft_code ft_st_writer_put_f32(struct ft_st_writer *w, size_t i, int64_t first, const float *x, int64_t n,
                                   struct ft_err *err) FT_MUST_CHECK;
 enum ft_code ft_st_writer_commit(struct ft_st_writer *w, struct ft_err *err) FT_MUST_CHECK;

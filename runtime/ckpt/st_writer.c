@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,15 @@ enum ft_code ft_st_writer_put(struct ft_st_writer *w, size_t i, int64_t first, c
 
 enum { CHUNK = 65536 };
 
+/* A weight that 16 bits cannot hold must not become infinity without a word: who loads the file would get NaN from it. */
+static enum ft_code too_large(const struct ft_st_writer *w, size_t i, int64_t element, float x, struct ft_err *err)
+{
+    const enum ft_dtype type = w->rows[i].type;
+    ft_fail(err, FT_DATA, "%s: element %lld is %g, %s ends at %g", w->names[i], (long long)element, (double)x,
+            ft_st_dtype_name(type), type == FT_F16 ? 65504.0 : (double)ft_bf16_to_f32(0x7f7f));
+    return ft_fix(err, "write another dtype: fp32 holds it%s", type == FT_F16 ? ", bf16 too" : "");
+}
+
 enum ft_code ft_st_writer_put_f32(struct ft_st_writer *w, size_t i, int64_t first, const float *x, int64_t n, struct ft_err *err)
 {
     const enum ft_dtype type = w->rows[i].type;
@@ -144,8 +154,14 @@ enum ft_code ft_st_writer_put_f32(struct ft_st_writer *w, size_t i, int64_t firs
     enum ft_code code = FT_OK;
     for (int64_t a = 0; a < n && !code; a += CHUNK) {
         const int64_t m = n - a < CHUNK ? n - a : CHUNK;
-        for (int64_t j = 0; j < m; j++) half[j] = type == FT_BF16 ? ft_f32_to_bf16(x[a + j]) : ft_f32_to_f16(x[a + j]);
-        code = ft_st_writer_put(w, i, (first + a) * 2, half, m * 2, err);
+        const uint16_t infinity = type == FT_BF16 ? 0x7f80 : 0x7c00;
+        int64_t bad = -1; /* the last one, to keep the loop plain */
+        for (int64_t j = 0; j < m; j++) {
+            half[j] = type == FT_BF16 ? ft_f32_to_bf16(x[a + j]) : ft_f32_to_f16(x[a + j]);
+            if ((half[j] & 0x7fff) == infinity && isfinite(x[a + j])) bad = j;
+        }
+        code = bad >= 0 ? too_large(w, i, first + a + bad, x[a + bad], err) : FT_OK;
+        if (!code) code = ft_st_writer_put(w, i, (first + a) * 2, half, m * 2, err);
     }
     free(half);
     return code;

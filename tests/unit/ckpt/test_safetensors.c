@@ -1,4 +1,5 @@
 /* The strict reader: every rule of the header is broken once; folders and indices; the writer reads back bit for bit. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -188,6 +189,34 @@ static void write_and_read(void **state)
     free(path);
 }
 
+/* What 16 bits cannot hold is refused by name and element; what rounds to the largest value is not. */
+static void infinity_is_not_written_for_a_number(void **state)
+{
+    const char *dir = *state;
+    static const struct {
+        enum ft_dtype type;
+        float largest, beyond;
+        const char *part;
+    } cases[] = {{FT_F16, 65519, -65520, "w: element 4 is -65520, F16 ends at 65504"},
+                 {FT_BF16, 3.39e38f, 3.4e38f, "w: element 4 is 3.4e+38, BF16 ends at 3.38953e+38"}};
+    char *path = NULL;
+    assert_true(asprintf(&path, "%s/large.safetensors", dir) > 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ft_st_out row = {"w", cases[i].type, 1, {6}};
+        const struct ft_st_writer_options o = {NULL, 8, false};
+        struct ft_st_writer *w = NULL;
+        struct ft_err err;
+        const float fits[] = {cases[i].largest, -cases[i].largest, INFINITY}, large[] = {1, cases[i].beyond};
+        assert_int_equal(ft_st_writer_create(path, &row, 1, &o, &w, &err), FT_OK);
+        assert_int_equal(ft_st_writer_put_f32(w, 0, 0, fits, 3, &err), FT_OK);
+        assert_int_equal(ft_st_writer_put_f32(w, 0, 3, large, 2, &err), FT_DATA);
+        assert_string_equal(err.text, cases[i].part);
+        ft_st_writer_destroy(w);
+        assert_int_not_equal(access(path, F_OK), 0);
+    }
+    free(path);
+}
+
 static void refuse_folder(const char *dir, const char *part)
 {
     struct ft_err err;
@@ -262,6 +291,7 @@ int main(void)
         cmocka_unit_test(headers),
         cmocka_unit_test_setup_teardown(damaged_files, make_dir, drop_dir),
         cmocka_unit_test_setup_teardown(write_and_read, make_dir, drop_dir),
+        cmocka_unit_test_setup_teardown(infinity_is_not_written_for_a_number, make_dir, drop_dir),
         cmocka_unit_test_setup_teardown(indices, make_dir, drop_dir),
         cmocka_unit_test(golden),
     };
