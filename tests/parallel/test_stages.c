@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "runtime/arch/config.h"
+#include "runtime/coll/inside.h"
 #include "runtime/device/device.h"
 #include "runtime/train/buckets.h"
 #include "runtime/train/pipeline.h"
@@ -28,9 +29,9 @@ struct scene {
     int recompute, victim;
     enum fault fault;
     int64_t micro;
-    int pass; /* fault: when `micro` is asked for so many times. One chunk: 1 before its forward, 2 before its backward */
-    double timeout_s;
-    int over[2]; /* pipe: one byte from each rank that has ended by itself */
+    int pass;         /* fault: when `micro` is asked for so many times. One chunk: 1 before its forward, 2 before its backward */
+    double timeout_s; /* of a message; stages come up within a minute */
+    int over[2];      /* pipe: one byte from each rank that has ended by itself */
 };
 
 struct at_work {
@@ -120,6 +121,9 @@ static enum ft_code train(const struct ft_place *place, const struct scene *s, s
         for (int64_t e = 0; e < ft_param_local(&x->rows[i]); e++)
             x->weights[x->offsets[i] + e] = noise(x->rows[i].name, e) + (x->rows[i].n_dims == 1 ? 1.0f : 0.0f);
     ft_model_bind(x->model, x->weights, x->grads, x->offsets);
+    if (comm) code = ft_comm_barrier(comm, FT_GROUP_WORLD, err);
+    if (code) return code;
+    if (comm) comm->timeout_ns = (int64_t)(s->timeout_s * 1e9);
     struct at_work w = {.s = s, .rank = comm ? place->rank : -2};
     struct ft_pipeline with = p;
     with.model = x->model;
@@ -175,8 +179,7 @@ static int one_stage(const struct ft_place *place, void *arg)
     const struct scene *s = arg;
     struct ft_comm *comm = NULL;
     struct ft_err err = {0};
-    const struct ft_comm_options o = {
-        .engine = "auto", .timeout_ns = (int64_t)(s->timeout_s * 1e9), .join_ns = 60000000000, .fingerprint = "test=1"};
+    const struct ft_comm_options o = {.engine = "auto", .timeout_ns = 60000000000, .join_ns = 60000000000, .fingerprint = "test=1"};
     enum ft_code code = ft_comm_open(place, ft_mesh_make(1, 1, 1, s->stages), &o, &comm, &err);
     if (!code) {
         ft_comm_note(comm, "update 7");
@@ -197,7 +200,7 @@ static int one_stage(const struct ft_place *place, void *arg)
 
 static void play(struct scene *s, struct ranks *r)
 {
-    *r = (struct ranks){.n = s->stages, .run = one_stage, .arg = s, .limit_s = 100};
+    *r = (struct ranks){.n = s->stages, .run = one_stage, .arg = s, .limit_s = 120};
     assert_int_equal(pipe(s->over), 0);
     ranks_run(r);
     close(s->over[0]);
@@ -288,11 +291,11 @@ static void a_hanging_stage_is_missed_in_its_group(void **state)
     (void)state;
     for (int victim = 0; victim < 2; victim++) {
         /* stage 0 is waited for before a forward, stage 1 before a gradient */
-        struct scene s = {2, 1, MICRO_BATCHES, 0, victim, FAULT_HANGS, 3, victim ? 2 : 1, 2, {0}};
+        struct scene s = {2, 1, MICRO_BATCHES, 0, victim, FAULT_HANGS, 3, victim ? 2 : 1, 3, {0}};
         struct ranks r;
         char missing[48];
         (void)snprintf(missing, sizeof missing, "rank %d is missing", victim);
-        const char *const words[] = {"send/recv over pp (2 ranks) at update 7", "for 2 s", missing, NULL};
+        const char *const words[] = {"send/recv over pp (2 ranks) at update 7", "for 3 s", missing, NULL};
         play(&s, &r);
         assert_true(WIFEXITED(r.status[victim]) && WEXITSTATUS(r.status[victim]) == 97);
         expect_words(&r, 1 - victim, FT_TIMEOUT, words);

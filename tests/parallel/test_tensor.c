@@ -67,7 +67,7 @@ static int open_part(const struct ft_place *place, const char *json, int t, int6
 {
     const struct ft_place alone = {.world = 1, .local_world = 1, .progress_fd = -1, .dialect = "bare"};
     const struct ft_comm_options co = {
-        .engine = "auto", .timeout_ns = 30000000000, .join_ns = 30000000000, .fingerprint = "test=1"};
+        .engine = "auto", .timeout_ns = 60000000000, .join_ns = 60000000000, .fingerprint = "test=1"};
     const struct ft_coord at = {{[FT_AXIS_TP] = t > 1 ? place->rank : 0}};
     x->arena = ft_arena_create();
     OK(ft_model_config_parse("test", json, strlen(json), x->arena, &x->config, err));

@@ -67,7 +67,7 @@ void drive(struct job *j, int n, struct ranks *r)
     r->n = n;
     r->run = run;
     r->arg = j;
-    r->limit_s = 90;
+    r->limit_s = 120;
     ranks_run(r);
 }
 

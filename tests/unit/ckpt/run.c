@@ -127,7 +127,7 @@ enum ft_code fake_begin(struct fake *f, const struct ft_place *place, const char
     const int data = place->world / l.tensor / l.pipeline;
     const struct ft_mesh mesh = ft_mesh_make(l.tensor, 1, data, l.pipeline);
     const struct ft_coord at = ft_mesh_coord(mesh, place->rank);
-    const struct ft_comm_options o = {.engine = "auto", .timeout_ns = 60 * FT_SEC, .join_ns = 30 * FT_SEC};
+    const struct ft_comm_options o = {.engine = "auto", .timeout_ns = 60 * FT_SEC, .join_ns = 60 * FT_SEC};
     enum ft_code rc = ft_comm_open(place, mesh, &o, &f->comm, err);
     if (rc) return rc;
     f->maths[0] = (struct ft_ckpt_fact){"vocab_size", "37"};

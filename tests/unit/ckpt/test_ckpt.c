@@ -378,34 +378,26 @@ static void test_nan_is_not_saved(void **state)
 }
 
 /* Two runs, one folder: the second one refuses while the first one lives. */
-struct two_runs {
+struct two {
     const char *dir;
-    int first_holds[2], second_was_refused[2]; /* pipes: a byte when it is so */
+    struct gate opened, refused;
 };
-
-static void tell_byte(const int *pair) { assert_int_equal(write(pair[1], "x", 1), 1); }
-static void wait_byte(const int *pair)
-{
-    char byte;
-    assert_int_equal(read(pair[0], &byte, 1), 1);
-}
 
 static int two_runs(const struct ft_place *place, void *arg)
 {
-    const struct two_runs *t = arg;
-    const char *dir = t->dir;
+    const struct two *two = arg;
     struct ft_err err = {0};
     struct fake f;
     struct ft_ckpt *c = NULL;
     struct ft_place alone = *place;
     alone.rank = 0;
     alone.world = 1;
-    if (fake_begin(&f, &alone, dir, place->rank ? "run-b" : "run-a", FT_CKPT_FP32, &(struct fake_layout){0}, &err)) return 9;
-    if (place->rank) wait_byte(t->first_holds);
+    if (fake_begin(&f, &alone, two->dir, place->rank ? "run-b" : "run-a", FT_CKPT_FP32, &(struct fake_layout){0}, &err)) return 9;
+    if (place->rank) gate_wait(&two->opened, 1);
     const enum ft_code rc = ft_ckpt_open(&f.o, &c, &err);
     if (rc) say_err(rc, &err);
-    tell_byte(place->rank ? t->second_was_refused : t->first_holds);
-    if (!place->rank) wait_byte(t->second_was_refused);
+    gate_pass(place->rank ? &two->refused : &two->opened);
+    if (!place->rank) gate_wait(&two->refused, 1);
     ft_ckpt_close(c);
     fake_end(&f);
     return rc ? 10 + (int)rc : 0;
@@ -415,15 +407,13 @@ static void test_two_runs(void **state)
 {
     (void)state;
     char *dir = make_dir();
-    struct two_runs t = {.dir = dir};
-    assert_int_equal(pipe(t.first_holds), 0);
-    assert_int_equal(pipe(t.second_was_refused), 0);
-    struct ranks r = {.n = 2, .run = two_runs, .arg = &t, .limit_s = 60};
+    struct two two = {.dir = dir};
+    struct ranks r = {.n = 2, .run = two_runs, .arg = &two, .limit_s = 120};
+    gate_open(&two.opened, NULL);
+    gate_open(&two.refused, NULL);
     ranks_run(&r);
-    for (int i = 0; i < 2; i++) {
-        close(t.first_holds[i]);
-        close(t.second_was_refused[i]);
-    }
+    gate_close(&two.opened);
+    gate_close(&two.refused);
     assert_int_equal(r.status[0], 0);
     assert_int_equal(WEXITSTATUS(r.status[1]), 10 + FT_CONFIG);
     assert_non_null(strstr(r.text[1], "run run-a on "));

@@ -166,6 +166,14 @@ static void drain(struct ranks *r, int *fds, int wait_ms)
     }
 }
 
+/* All but the one that stays have ended or said why they do: rank 0 serves a while longer for one that has not left. */
+static bool others_done(const struct ranks *r, const pid_t *pids)
+{
+    for (int i = 0; i < r->n; i++)
+        if (i != r->stays - 1 && pids[i] >= 0 && !*r->text[i]) return false;
+    return true;
+}
+
 void ranks_run(struct ranks *r)
 {
     pid_t pids[RANKS_MAX];
@@ -205,12 +213,11 @@ void ranks_run(struct ranks *r)
                 r->late[i] = true;
                 kill(pids[i], SIGKILL);
             }
-            if (left == 1 && i == r->stays - 1) kill(pids[i], SIGKILL);
+            if (i == r->stays - 1 && others_done(r, pids)) kill(pids[i], SIGKILL);
             if (fds[i] < 0) wait_ms = 1; /* it is ending */
             if (waitpid(pids[i], &r->status[i], WNOHANG) != pids[i]) continue;
             pids[i] = -1;
             left--;
-            wait_ms = 0; /* whoever stays is killed now */
         }
     }
     for (int k = 0; k < 8; k++) drain(r, fds, 0); /* of a rank whose own child still holds the pipe */

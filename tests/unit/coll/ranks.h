@@ -19,7 +19,7 @@ struct ranks {
     int n, world;       /* n processes are started; world is what they believe (0: n) */
     const int *node_of; /* n; NULL: all on node 0 */
     const char *tokens[RANKS_MAX];
-    int stays;      /* number + 1 of a rank that is killed when all others have ended; 0: none */
+    int stays;      /* number + 1 of a rank that is killed when all others have ended or said something; 0: none */
     int only_from;  /* ranks below are not started */
     int port;       /* 0: a free one is picked */
     double limit_s; /* 0: 60 */

@@ -255,7 +255,7 @@ static void stop_marks_and_kills(void **state)
     ready(&h, 0);
     send_number(&h, FT_MSG_GO, 0);
     while (h.out.n < 6) assert_true(next(&h, FT_MSG_OUT, &m));
-    send_number(&h, FT_MSG_STOP, 3000);
+    send_number(&h, FT_MSG_STOP, 5000);
     assert_true(next(&h, FT_MSG_STOPPED, &m));
     assert_int_equal(m.f[0].u, 2);
     assert_true(next(&h, FT_MSG_EXIT, &m));
@@ -291,7 +291,7 @@ static void the_lifeline(void **state)
         struct head h;
         start(&h);
         welcome(&h, silent ? 5000 : 60000);
-        job(&h, "setsid sleep 60 & sleep 60");
+        job(&h, "setsid sleep 600 & sleep 600");
         ready(&h, 0);
         send_number(&h, FT_MSG_GO, 0);
         int a = started_pid(&h), b = started_pid(&h);
@@ -359,7 +359,7 @@ static void who_cleans_up(void **state)
         struct head h;
         start(&h);
         welcome(&h, 60000);
-        job(&h, "setsid sleep 60 & sleep 60");
+        job(&h, "setsid sleep 600 & sleep 600");
         ready(&h, 0);
         send_number(&h, FT_MSG_CREDIT, 1 << 20); /* as every head does: without it the agent waits for it, up to its lease */
         send_number(&h, FT_MSG_GO, 0);

@@ -49,7 +49,7 @@ static void test_answers(void **state)
 static void test_deadline(void **state)
 {
     (void)state;
-    static const char *const silent[] = {"exec sleep 60", "exec >&- 2>&-; exec sleep 60", "sleep 2 & exit 0"};
+    static const char *const silent[] = {"exec sleep 60", "exec >&- 2>&-; exec sleep 60", "sleep 30 & exit 0"};
     for (size_t i = 0; i < 3; i++) {
         struct ft_json *v = NULL;
         struct ft_err err;

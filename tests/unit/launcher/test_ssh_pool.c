@@ -136,12 +136,12 @@ static void every_failure(void **state)
     struct ft_err err = {0};
     assert_int_equal(ft_ssh_pool_create(4, &p, &err), FT_OK);
     const int64_t begin = now_ns();
-    for (int i = 0; i < 5; i++) ft_ssh_pool_add(p, &t[i], -1, begin + 2 * S, i);
+    for (int i = 0; i < 5; i++) ft_ssh_pool_add(p, &t[i], -1, begin + 4 * S, i);
     bool seen[5] = {0};
     for (int i = 0; i < 5; i++) {
         struct ft_ssh_login l;
         int tag;
-        if (!next_result(p, &l, &tag, begin + 10 * S)) fail_msg("only %d of 5 came back", i);
+        if (!next_result(p, &l, &tag, begin + 60 * S)) fail_msg("only %d of 5 came back", i);
         assert_true(tag >= 0 && tag < 5 && !seen[tag]);
         seen[tag] = true;
         static const struct {
@@ -158,7 +158,7 @@ static void every_failure(void **state)
         ft_ssh_login_fini(&l);
     }
     const int64_t took = now_ns() - begin;
-    assert_true(took < 5 * S); /* one deadline for all, no sum */
+    assert_true(took < 15 * S); /* one deadline for all, no sum: that would be 20 s */
     assert_int_equal(ft_ssh_pool_busy(p), 0);
     assert_int_equal(atomic_load(&silent.accepted), 1); /* never tried again */
     assert_true(atomic_load(&closes.accepted) >= 3);    /* tried again, ever later */
@@ -183,11 +183,11 @@ static void silence_does_not_block(void **state)
     struct ft_err err = {0};
     assert_int_equal(ft_ssh_pool_create(2, &p, &err), FT_OK);
     const int64_t begin = now_ns();
-    for (int i = 0; i < 6; i++) ft_ssh_pool_add(p, &quiet, -1, begin + 20 * S, i);
-    ft_ssh_pool_add(p, &shut, -1, begin + 20 * S, 6);
+    for (int i = 0; i < 6; i++) ft_ssh_pool_add(p, &quiet, -1, begin + 300 * S, i);
+    ft_ssh_pool_add(p, &shut, -1, begin + 300 * S, 6);
     enum ft_ssh_phase phase;
     char reason[FT_SSH_REASON] = "";
-    while (!*reason && now_ns() < begin + 10 * S) {
+    while (!*reason && now_ns() < begin + 60 * S) {
         struct ft_ssh_login l;
         int tag;
         assert_false(next_result(p, &l, &tag, now_ns() + S / 10));
@@ -198,8 +198,8 @@ static void silence_does_not_block(void **state)
     ft_ssh_pool_drop(p, 0);
     assert_false(ft_ssh_pool_look(p, 0, &phase, reason));
     const int64_t end = now_ns();
-    ft_ssh_pool_destroy(p); /* in the middle of everything */
-    assert_true(now_ns() - end < 2 * S);
+    ft_ssh_pool_destroy(p);               /* in the middle of everything */
+    assert_true(now_ns() - end < 60 * S); /* not their deadlines */
     close_listener(&silent);
     ft_ssh_hosts_destroy(h);
 }
@@ -219,8 +219,8 @@ static void many_times(void **state)
         for (int i = 0; i < 30; i++) ft_ssh_pool_add(p, &t, -1, now_ns() + S / 20, i);
         int n = 0;
         struct ft_ssh_login l;
-        for (int tag; (round & 1 || n < 30) && next_result(p, &l, &tag, now_ns() + (round & 1 ? S / 50 : 5 * S)); n++) {
-            assert_string_equal(ft_ssh_phase_name(l.phase), "tcp");
+        for (int tag; (round & 1 || n < 30) && next_result(p, &l, &tag, now_ns() + (round & 1 ? S / 50 : 60 * S)); n++) {
+            assert_true(l.phase == FT_PHASE_TCP || l.phase == FT_PHASE_RESOLVE); /* how far it comes in 50 ms */
             ft_ssh_login_fini(&l);
         }
         if (!(round & 1)) assert_int_equal(n, 30);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,34 +24,52 @@ static int lines_of(const char *path)
     return n;
 }
 
-pid_t signal_start(const char *dir, int after_lines, int number, int kill_ms)
+pid_t signal_start(const char *dir, int after_lines, int number, int progress)
 {
     const pid_t target = getpid(), pid = fork();
     if (pid) return pid;
-    char path[256];
+    char path[256], bytes[256];
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != target) _exit(0);
     (void)snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
-    for (int i = 0; i < 30000 && lines_of(path) < after_lines; i++) usleep(2000);
+    while (lines_of(path) < after_lines) usleep(2000);
     (void)kill(target, number);
-    if (kill_ms) {
-        usleep((useconds_t)kill_ms * 1000);
-        (void)kill(target, SIGKILL);
-    }
+    while (progress >= 0 && read(progress, bytes, sizeof bytes) > 0) continue;
     _exit(0);
 }
 
 /* The gate of a writer (FT_FAULT) is opened once so many updates are made. */
 static pid_t gate_start(const struct job *j)
 {
-    const pid_t pid = fork();
+    const pid_t rank = getpid(), pid = fork();
     if (pid) return pid;
     char path[256];
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != rank) _exit(0);
     (void)snprintf(path, sizeof path, "%s/metrics.jsonl", j->dir);
-    for (int i = 0; i < 30000 && lines_of(path) < j->term_after; i++) usleep(2000);
+    while (lines_of(path) < j->term_after) usleep(2000);
     (void)snprintf(path, sizeof path, "%s/%s", j->dir, j->absent);
     const bool early = !access(path, F_OK);
     (void)snprintf(path, sizeof path, "%s/early", j->dir);
     const bool marked = !early || !ft_write_file(path, "", 0, 0600, NULL);
     _exit(!marked || write(j->gate_fd, "x", 1) != 1);
+}
+
+/* Progress goes into a pipe that takes a few updates: the rank cannot get to its end before the signal. The reading end; *in: the other. */
+static int narrow_pipe(int *in)
+{
+    enum { ROOM = 60 }; /* bytes: some twenty updates */
+    int pair[2];
+    char fill[4096] = {0};
+    if (pipe2(pair, O_CLOEXEC) < 0) _exit(98);
+    const int size = fcntl(pair[1], F_SETPIPE_SZ, 4096);
+    for (int left = size - ROOM; left > 0;) {
+        const ssize_t n = write(pair[1], fill, left < 4096 ? (size_t)left : sizeof fill);
+        if (n <= 0) _exit(98);
+        left -= (int)n;
+    }
+    *in = pair[1];
+    return pair[0];
 }
 
 void signal_end(pid_t pid)
@@ -63,8 +82,7 @@ void signal_end(pid_t pid)
 static int one_rank(const struct ft_place *place, void *arg)
 {
     const struct job *j = arg;
-    const bool helped = place->rank == 0 && j->term_after;
-    const pid_t killer = helped ? j->gate_fd ? gate_start(j) : signal_start(j->dir, j->term_after, j->term_signal, 0) : -1;
+    const bool helped = place->rank == 0 && j->term_after, victim = helped && !j->gate_fd;
     struct ft_place p = *place;
     char path[256], progress[256];
     (void)snprintf(path, sizeof path, "%s/job.ini", j->dir);
@@ -73,10 +91,13 @@ static int one_rank(const struct ft_place *place, void *arg)
     memcpy(sets, j->sets, sizeof sets);
     const struct ft_cli cli = {.words = words, .n_words = 1, .sets = sets, .n_sets = j->n_sets, .quiet = true};
     (void)snprintf(progress, sizeof progress, "%s/progress.%d", j->dir, place->rank);
-    p.progress_fd = open(progress, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    const int out = victim ? narrow_pipe(&p.progress_fd) : -1;
+    if (!victim) p.progress_fd = open(progress, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    const pid_t helper = !helped ? -1 : victim ? signal_start(j->dir, j->term_after, j->term_signal, out) : gate_start(j);
     const int status = ft_train_rank(&cli, &p);
     close(p.progress_fd);
-    signal_end(killer);
+    if (victim) close(out);
+    signal_end(helper);
     return status;
 }
 

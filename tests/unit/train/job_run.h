@@ -31,9 +31,9 @@ struct result {
     int64_t n_weights;
 };
 
-/* A process beside this one that sends it the signal once metrics.jsonl in dir has so many lines, and with kill_ms > 0 SIGKILL so much
- * later; it waits for 60 s at most. signal_end: it is no longer needed (-1 is fine). */
-pid_t signal_start(const char *dir, int after_lines, int number, int kill_ms);
+/* A process beside this one that sends it the signal once metrics.jsonl in dir has so many lines, and then empties the pipe `progress`
+ * (-1: none). It ends with this one. signal_end: it is no longer needed (-1 is fine). */
+pid_t signal_start(const char *dir, int after_lines, int number, int progress);
 void signal_end(pid_t pid);
 
 /* Rows of very different lengths and masks: from one trained token to all of them. */

@@ -40,7 +40,7 @@ struct one {
 static int open_mesh(const struct ft_place *place, struct ft_mesh mesh, const struct rows *rows, int64_t limit, struct one *x)
 {
     struct ft_err err;
-    const struct ft_comm_options o = {.engine = "auto", .timeout_ns = 20000000000, .join_ns = 20000000000, .fingerprint = "test=1"};
+    const struct ft_comm_options o = {.engine = "auto", .timeout_ns = 60000000000, .join_ns = 60000000000, .fingerprint = "test=1"};
     if (ft_comm_open(place, mesh, &o, &x->comm, &err)) {
         say_err(err.code, &err);
         return 1;
