@@ -62,12 +62,11 @@ static void refuse_key(struct ft_head *h, const char *text, const char *key, con
 
 static void ask_port(struct ft_head *h)
 {
-    struct ft_buf seed = {0};
+    const uint64_t start = ft_xxh3_64(h->q->dir.id, strlen(h->q->dir.id));
     h->meet->stage = MEET_PORT;
     h->meet->id++;
-    ft_buf_addf(&seed, "%s %d", h->q->dir.id, h->job.attempt); /* a restart takes another port */
-    probe(h, 0, FT_PROBE_PORT, (uint64_t)h->config->cluster.master_port, ft_xxh3_64(seed.data, seed.n), h->master_addr);
-    ft_buf_fini(&seed);
+    /* a restart takes another port: the search begins elsewhere, by a step that no number of ports is a multiple of */
+    probe(h, 0, FT_PROBE_PORT, (uint64_t)h->config->cluster.master_port, start + (uint64_t)h->job.attempt * 131, h->master_addr);
 }
 
 /* A name that was given becomes a number once, at the head. */

@@ -201,9 +201,11 @@ static enum ft_code no_store(const struct ft_place *place, const struct ft_addr 
 static enum ft_code connect_until(const struct ft_place *place, const struct ft_addr *a, int64_t join_ns, int64_t deadline, int *fd,
                                   struct ft_err *err)
 {
-    for (int pause_ms = 5;;) {
+    for (int pause_ms = 5, known = 0;;) {
         int e = 0;
         if (!ft_net_connect(a, deadline, fd, &e, err)) return FT_OK;
+        if (e == ETIMEDOUT && known) e = known; /* the deadline cut this attempt short: what the one before it met says more */
+        known = e;
         const bool again = e == ECONNREFUSED || e == ECONNRESET || e == ETIMEDOUT || e == EHOSTUNREACH || e == ENETUNREACH;
         if (!again || ft_net_now() >= deadline) return no_store(place, a, join_ns, e, err);
         const int left = ft_net_ms(deadline);
