@@ -3,7 +3,8 @@
 from launch_lib import *
 
 stuck = "sleep $LT_SLEEP"
-deaf = "trap '' TERM INT HUP; sleep $LT_SLEEP"
+deaf = "trap '' TERM INT HUP; touch $FT_RUN_DIR/deaf.$RANK; sleep $LT_SLEEP"
+all_deaf = "for r in 0 1 2; do until [ -e $FT_RUN_DIR/deaf.$r ]; do sleep 0.05; done; done; "
 
 
 def one(name, end, others, status, words, sets=()):
@@ -21,7 +22,7 @@ def one(name, end, others, status, words, sets=()):
 
 
 one("1a", "exit 7", stuck, 7, ["exit status 7"])
-one("1b", "exit 7", deaf, 7, ["exit status 7", "ranks 0-2 cut by KILL"], ["launch.grace=1s"])
+one("1b", all_deaf + "exit 7", deaf, 7, ["exit status 7", "ranks 0-2 cut by KILL"], ["launch.grace=1s"])
 one("1d", "ulimit -c 0; kill -SEGV $$", stuck, 139, ["SIGSEGV"])
 one("1e", "kill -KILL $$", stuck, 137, ["killed from outside", "likely"])
 finish()

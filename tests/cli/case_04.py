@@ -48,6 +48,7 @@ r.check_clean("4 while running")
 r = Run(shell(PLAIN + "exit 0"), sets=["launch.children=keep"])
 r.wait()
 r.check_end("4 keep", 0)
+until(lambda: len([p for p in r.mine() if p[1].endswith("ftlaunch-agent")]) == 1)
 drains = [p for p in r.mine() if p[1].endswith("ftlaunch-agent")]
 left = [p for p in r.mine() if p not in drains]
 check("4 keep: they stay", len(left) == 4, left)

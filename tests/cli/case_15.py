@@ -6,7 +6,7 @@ from launch_lib import *
 
 folder = tempfile.mkdtemp(prefix="ftcase-")
 text = 'while read h; do "$1" run -q -n 1 -- echo "run $h"; done'
-done = subprocess.run(["bash", "-c", text, "sh", FTLAUNCH], input=b"a\nb\nc\n", cwd=folder, capture_output=True, timeout=60)
+done = subprocess.run(["bash", "-c", text, "sh", FTLAUNCH], input=b"a\nb\nc\n", cwd=folder, capture_output=True, timeout=PATIENCE)
 check("15a: three runs", done.stdout.count(b"] run ") == 3 and b"run c" in done.stdout, done.stdout, done.stderr)
 
 MD5 = [sys.executable, "-S", "-c", "import hashlib, sys; print(hashlib.md5(sys.stdin.buffer.read()).hexdigest())"]
@@ -55,20 +55,24 @@ os.waitpid(pid, 0)
 check("15b: runs in the background of a terminal", b"status 0" in seen and seen.count(b"] from the background") == 2, seen)
 check("15b: not stopped", b"Stopped" not in seen, seen)
 
-for name, line in (("nohup", ["nohup"]), ("setsid", ["setsid", "-w"]), ("timeout", ["timeout", "-k", "5", "60"])):
-    done = subprocess.run(line + [FTLAUNCH, "run", "-q", "-n", "2", "--", "echo", "fine"], cwd=folder, capture_output=True, timeout=60, stdin=subprocess.DEVNULL)
+for name, line in (("nohup", ["nohup"]), ("setsid", ["setsid", "-w"]), ("timeout", ["timeout", "-k", "5", "80"])):
+    done = subprocess.run(line + [FTLAUNCH, "run", "-q", "-n", "2", "--", "echo", "fine"], cwd=folder, capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
     check("15e: " + name, done.returncode == 0 and done.stdout.count(b"fine") == 2, done)
 
 # nohup survives HUP
-r = Run(shell("sleep 0.8; echo survived"), preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-until(lambda: r.dir and len(r.events("rank_started")) == 4)
+go = os.path.join(folder, "go")
+r = Run(shell("until [ -e $GO ]; do sleep 0.05; done; echo survived"), env={"GO": go}, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+check("15e: the ranks run", until(lambda: r.dir and len(r.events("rank_started")) == 4))
 send(r, SIG.SIGHUP)
+time.sleep(0.3)  # for a launcher that would end of it
+check("15e: HUP ends nothing", r.p.poll() is None)
+open(go, "w").close()
 r.wait()
 r.check_end("15e: HUP ignored stays ignored", 0)
 check("15e: its output", r.out.count(b"survived") == 4)
 
 # closed descriptors 0-2
-done = subprocess.run(["bash", "-c", '"$1" run -q -n 2 --set launch.output=files -- echo closed 0<&- 1>&- 2>&-', "sh", FTLAUNCH], cwd=folder, timeout=60)
+done = subprocess.run(["bash", "-c", '"$1" run -q -n 2 --set launch.output=files -- echo closed 0<&- 1>&- 2>&-', "sh", FTLAUNCH], cwd=folder, timeout=PATIENCE)
 check("15: closed descriptors", done.returncode == 0)
 
 # (f) many runs of true: all 0, nothing grows
@@ -77,7 +81,7 @@ count = int(os.environ.get("FT_RUNS", "100"))
 before = len(os.listdir("/proc"))
 for i in range(count):
     t = time.monotonic()
-    statuses.add(subprocess.run([FTLAUNCH, "run", "-q", "-n", "4", "--", "true"], cwd=folder, stdin=subprocess.DEVNULL, timeout=60).returncode)
+    statuses.add(subprocess.run([FTLAUNCH, "run", "-q", "-n", "4", "--", "true"], cwd=folder, stdin=subprocess.DEVNULL, timeout=PATIENCE).returncode)
     times.append(time.monotonic() - t)
 check("15f: %d times 0" % count, statuses == {0}, statuses)
 times.sort()

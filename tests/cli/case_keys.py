@@ -9,7 +9,7 @@ runs = os.path.join(folder, "runs")
 
 
 def call(*line):
-    r = subprocess.run([FTLAUNCH, *line], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    r = subprocess.run([FTLAUNCH, *line], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=200)
     return r.returncode, r.stdout.decode(errors="replace"), r.stderr.decode(errors="replace")
 
 
@@ -59,7 +59,7 @@ check("a user that is none", status == 2 and "'nosuchuser'" in err and "[launch]
 
 # limits of open files: which, how many, how to raise it; no rank, no pid that is none
 for limit in (5, 8, 12, 20, 40):
-    r = subprocess.run(["sh", "-c", 'ulimit -n %d; exec "$0" run -n 4 -- true' % limit, FTLAUNCH], cwd=folder, capture_output=True, text=True, timeout=60)
+    r = subprocess.run(["sh", "-c", 'ulimit -n %d; exec "$0" run -n 4 -- true' % limit, FTLAUNCH], cwd=folder, capture_output=True, text=True, timeout=200)
     check("ulimit -n %d" % limit, r.returncode == 2 and str(limit) in r.stderr and "ulimit -" in r.stderr and "pid 0" not in r.stderr, r.returncode, r.stderr)
 
 # what comes from outside acts on no terminal
@@ -67,7 +67,7 @@ odd = os.path.join(folder, "a\033[31mb\ndown\u0085c")
 os.mkdir(odd)
 for line in (["run", "-n", "1", "--", "true"], ["run", "-n", "1", "--", "\033[31mno\nsuch"], ["plan", "\033[31m.ini"], ["run", "--continue", "\033[31m"], ["\033[31m"],
              ["run", "-n", "1", "--set", "launch.\033[31m=1", "--", "true"]):
-    r = subprocess.run([FTLAUNCH, *line], cwd=odd, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    r = subprocess.run([FTLAUNCH, *line], cwd=odd, stdin=subprocess.DEVNULL, capture_output=True, timeout=200)
     check("no control byte of %r" % line, b"\033" not in r.stderr and b"\\x1B[31m" in r.stderr or b"?[31m" in r.stderr and b"\ndown" not in r.stderr and b"\xc2\x85" not in r.stderr, r.stderr)
 shutil.rmtree(odd)
 
@@ -78,12 +78,12 @@ name = [n for n in os.listdir(runs) if n.startswith("odd-")][0]
 raw = b"\033[31mred\033[0m \033[2Jgone\007"
 for line in (["logs", name], ["logs", name, "--rank", "0"]):
     master, slave = pty.openpty()
-    r = subprocess.run([FTLAUNCH, *line], cwd=folder, stdin=subprocess.DEVNULL, stdout=slave, stderr=subprocess.PIPE, timeout=60)
+    r = subprocess.run([FTLAUNCH, *line], cwd=folder, stdin=subprocess.DEVNULL, stdout=slave, stderr=subprocess.PIPE, timeout=200)
     os.close(slave)
     seen = os.read(master, 4096)
     os.close(master)
     check("on a terminal: %r" % line, b"\033[31mred\033[0m \\x1B[2Jgone\\x07" in seen, seen)
-    r = subprocess.run([FTLAUNCH, *line], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    r = subprocess.run([FTLAUNCH, *line], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=200)
     check("to a pipe: %r" % line, raw in r.stdout, r.stdout)
 
 # --color, -v and -vv reach the lines of a run too
@@ -108,16 +108,20 @@ for line, words in ((["run", "-n", "1", "--set", "env.X_TOKEN=%s\nmore" % hidden
     status, out, err = call(*line)
     check("refused without its value: %r" % line, status == 2 and hidden not in err + out and all(w in err for w in words), status, err)
 
-again = ["--set", "launch.restarts=5"]
-# attempts at 0, 1 and 3 s (another status each time, so they go on); the one that would follow begins at 7
-status, out, err = call("run", "-n", "2", *again, "--set", "launch.deadline=5s", "--", "sh", "-c",
-                        "echo 1 >&$FT_PROGRESS; touch $FT_RUN_DIR/$RANK.$FT_RESTART; [ $RANK = 1 ] || exec sleep 301; until [ -e $FT_RUN_DIR/0.$FT_RESTART ]; do sleep 0.05; done; sleep 0.2; exit $((5 + FT_RESTART))")
-check("a deadline in the back-off", status == 124 and "the deadline of 5 s passed after 5." in err, status, err)
+# Attempts fail one after another (with another status each time, so they go on) behind back-offs of 1, 2, 4 s. The deadline lies in the
+# middle of the third one: how long an attempt takes here and now is measured.
+again = ["--set", "launch.restarts=5", "--", "sh", "-c", "echo 1 >&$FT_PROGRESS; touch $FT_RUN_DIR/$RANK.$FT_RESTART; [ $RANK = 1 ] || exec sleep 301; "
+         "until [ -e $FT_RUN_DIR/0.$FT_RESTART ]; do sleep 0.05; done; exit $((5 + FT_RESTART))"]
+begin = time.monotonic()
+status, out, err = call("run", "-n", "2", "--set", "launch.restarts=0", *again[2:])
+check("one attempt", status == 5, status, err)
+deadline = round(5 + 3 * (time.monotonic() - begin))
+status, out, err = call("run", "-n", "2", "--set", "launch.deadline=%ds" % deadline, *again)
+check("a deadline in the back-off", status == 124 and "the deadline of %d s passed after " % deadline in err, status, err)
 check("no attempt after it", err.count("attempt 3 begins") == 1 and "ended after TERM" not in err, err)
-p = subprocess.Popen([FTLAUNCH, "run", "-n", "2", *again, "--", "sh", "-c", "[ $RANK = 1 ] && exit 5; sleep 301"], cwd=folder, stdin=subprocess.DEVNULL,
-                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+p = subprocess.Popen([FTLAUNCH, "run", "-n", "2", *again], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 for line in p.stderr:
-    if "attempt 1 begins" in line:
+    if "attempt 3 begins" in line:  # in 4 s
         p.send_signal(signal.SIGINT)
         break
 err = p.stderr.read()
@@ -145,7 +149,7 @@ check("check of a job that runs", status == 0 and not os.path.exists(os.path.joi
 status, out, err = call("run", "two.ini", "--", "sh", "-c", "exit 4\n\ttrue")
 check("one line for the command", "sh -c exit 4  true" in err, err)
 
-r = subprocess.run(["sh", "-c", 'ulimit -f 8; exec "$0" run -n 2 -- sh -c "head -c 100000 /dev/zero; kill -XFSZ \\$\\$"', FTLAUNCH], cwd=folder, capture_output=True, timeout=60)
+r = subprocess.run(["sh", "-c", 'ulimit -f 8; exec "$0" run -n 2 -- sh -c "head -c 100000 /dev/zero; kill -XFSZ \\$\\$"', FTLAUNCH], cwd=folder, capture_output=True, timeout=200)
 check("a limit on file sizes is no end", r.returncode == 128 + signal.SIGXFSZ and b"File too large" in r.stderr and b"SIGXFSZ" in r.stderr, r.returncode, r.stderr)
 
 secret = "s3cr" + os.urandom(8).hex()

@@ -185,8 +185,8 @@ def states(folder):
     return {e["run"].split("-")[0]: (e["state"], e["status"]) for e in json.loads(p.stdout) if e["folder"].startswith(folder + "/")}
 
 
-for what, inner, want in (("in order", "sleep $LT_SLEEP", ("failed", 143)), ("cut", "trap '' TERM; sleep $LT_SLEEP; :", ("died", None))):
-    r = Run(shell('exec "$INNER" run --set cluster.name=inner -n 2 -- bash -c "$PROGRAM"'), n=1, sets=["cluster.name=outer", "launch.grace=2s"],
+for what, inner, grace, want in (("in order", "sleep $LT_SLEEP", "80s", ("failed", 143)), ("cut", "trap '' TERM; sleep $LT_SLEEP; :", "2s", ("died", None))):
+    r = Run(shell('exec "$INNER" run --set cluster.name=inner --set launch.grace=300s -n 2 -- bash -c "$PROGRAM"'), n=1, sets=["cluster.name=outer", "launch.grace=" + grace],
             env={"INNER": FTLAUNCH, "PROGRAM": inner})
     r.sleepers(2)
     send(r, SIG.SIGTERM)

@@ -57,6 +57,15 @@ def processes(match):
     return found
 
 
+def parent_of(pid):
+    """0: it has gone."""
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            return int(f.read().rsplit(")", 1)[1].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
 def until(condition, limit=PATIENCE, step=0.01):
     """Waits for condition() to be true; its value, or False at the limit."""
     end = time.monotonic() + limit
@@ -151,7 +160,7 @@ class Run:
         """(keeper, agent) of this run."""
         def find():
             all = processes(lambda c, e: c.split(b"\0")[0].endswith(b"ftlaunch-agent") and b"LT_TAG=" + self.tag.encode() in e.split(b"\0"))
-            parents = {pid: int(open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[1]) for pid, _ in all}
+            parents = {pid: parent_of(pid) for pid, _ in all}
             keepers = [pid for pid in parents if parents[pid] == self.p.pid]
             agents = [pid for pid in parents if parents[pid] in keepers]
             return (keepers[0], agents[0]) if keepers and agents else None

@@ -9,7 +9,7 @@ fi
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 1
-timeout 120 "$bin/ftlaunch" run -n 4 -- /usr/bin/python3 "$FT_SOURCE/tests/cli/torch_gloo.py" >out 2>err
+timeout 400 "$bin/ftlaunch" run -n 4 -- /usr/bin/python3 "$FT_SOURCE/tests/cli/torch_gloo.py" >out 2>err
 status=$?
 if [ $status -ne 0 ]; then
     echo "exit $status"

@@ -170,7 +170,7 @@ def train(family, layout, frozen=(), dropout=0.0, updates_at_once=0, longest=0, 
     out.saved = sorted(glob.glob(run + "/checkpoints/step_*"))
     out.weights = weights_of(at + "/out")
     if "export.dtype" in sets: # the same from the checkpoint
-        r = subprocess.run([BIN + "/fttrain", "model", "export", run, "-o", at + "/again", "--dtype", sets["export.dtype"]], capture_output=True, text=True, timeout=60)
+        r = subprocess.run([BIN + "/fttrain", "model", "export", run, "-o", at + "/again", "--dtype", sets["export.dtype"]], capture_output=True, text=True, timeout=200)
         out.again = weights_of(at + "/again")
     if "--keep" not in sys.argv and len(out.saved) < 2:
         shutil.rmtree(at)
@@ -216,7 +216,7 @@ def not_allowed(family, layout, chunks="1"):
     argv = [BIN + "/fttrain", "plan", "--json", "--world", str(t * p * d), "--set", "model.path=" + golden(family), "--set", "train.global_batch=4",
             "--set", "data.train=x", "--set", "export.what=none", "--set", "parallel.tensor=%d" % t, "--set", "parallel.pipeline=%d" % p,
             "--set", "parallel.virtual_pipeline=" + chunks]
-    r = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    r = subprocess.run(argv, capture_output=True, text=True, timeout=200)
     answer = json.loads(r.stdout)
     return None if answer["legal"] else answer["why"]
 

@@ -34,7 +34,7 @@ def run(work, config, world, sets, *words):
         f.write("[nodes]\nlocalhost = slots=%d\n[launch]\nrun_dir = %s/runs\n[model]\npath = %s/model\nprecision = fp32\n[data]\ntrain = %s/train.jsonl\n"
                 "format = tokens\npacking = no\nseq_len = 32\n[train]\nsteps = 1\n[export]\nwhat = none\n" % (world, work, work, work))
     argv = [x for s in sets for x in ("--set", s)]
-    return subprocess.run([BIN + "/" + words[0], *words[1:], work + "/job.ini", *argv], capture_output=True, text=True, timeout=60, env=ENV, cwd=work)
+    return subprocess.run([BIN + "/" + words[0], *words[1:], work + "/job.ini", *argv], capture_output=True, text=True, timeout=200, env=ENV, cwd=work)
 
 
 #       what                     config  ranks  sets                                                fragments
@@ -77,7 +77,7 @@ with tempfile.TemporaryDirectory(prefix="ft-rt02-") as top:
             expect("%s, %s: nothing written" % (name, words[0]), set(os.listdir(work)) <= {"model", "train.jsonl", "job.ini", "runs"} and
                    not [f for _, _, fs in os.walk(work + "/runs") for f in fs if f == "metrics.jsonl"], os.listdir(work))
     # a rank that is started by hand refuses the same, without waiting for the others
-    r = subprocess.run([BIN + "/fttrain", "%s/1/job.ini" % top, "--set", "parallel.tensor=8"], capture_output=True, text=True, timeout=60,
+    r = subprocess.run([BIN + "/fttrain", "%s/1/job.ini" % top, "--set", "parallel.tensor=8"], capture_output=True, text=True, timeout=200,
                        env=dict(ENV, RANK="0", WORLD_SIZE="8", LOCAL_RANK="0", LOCAL_WORLD_SIZE="8", MASTER_ADDR="127.0.0.1", MASTER_PORT="9"))
     expect("a rank alone", r.returncode == 2 and "12 heads do not divide by 8" in r.stderr, r)
     # accepted: fewer K/V heads than tensor ranks (their replicas), any vocabulary
