@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -148,14 +149,24 @@ void ft_ctl_close(struct ft_ctl *c)
     unlink(c->path);
 }
 
+static enum ft_code silent(const char *run, int limit_ms, struct ft_err *err)
+{
+    return ft_fail(err, FT_TIMEOUT, "the launcher of run '%s' did not answer within %d ms", run, limit_ms);
+}
+
 enum ft_code ft_ctl_ask(const char *run, const char *request, int limit_ms, struct ft_buf *answer, struct ft_err *err)
 {
     struct sockaddr_un sa;
     enum ft_code c = address(run, false, &sa, err);
     if (c) return FT_NET;
+    const struct timeval limit = {limit_ms / 1000, limit_ms % 1000 * 1000};
+    int64_t until = ft_clock_now(ft_clock_real()) + limit_ms * FT_MS;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0) {
-        c = ft_fail(err, FT_NET, "nobody answers for run '%s': %s", run, strerror(errno));
+    /* a launcher that was stopped takes nobody in: once its queue is full, connect waits, and so would send */
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) < 0 ||
+        connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0) {
+        if (errno == EAGAIN) c = silent(run, limit_ms, err);
+        else c = ft_fail(err, FT_NET, "nobody answers for run '%s': %s", run, strerror(errno));
         ft_close(&fd);
         return c;
     }
@@ -164,13 +175,12 @@ enum ft_code ft_ctl_ask(const char *run, const char *request, int limit_ms, stru
     c = send(fd, line.data, line.n, MSG_NOSIGNAL) == (ssize_t)line.n ? FT_OK
                                                                      : ft_fail(err, FT_NET, "run '%s': %s", run, strerror(errno));
     ft_buf_fini(&line);
-    int64_t until = ft_clock_now(ft_clock_real()) + limit_ms * FT_MS;
     char text[4096];
     while (!c) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
         int64_t left = until - ft_clock_now(ft_clock_real());
         if (left <= 0 || poll(&p, 1, (int)(left / FT_MS) + 1) == 0) {
-            c = ft_fail(err, FT_TIMEOUT, "the launcher of run '%s' did not answer within %d ms", run, limit_ms);
+            c = silent(run, limit_ms, err);
             break;
         }
         ssize_t n = read(fd, text, sizeof text);

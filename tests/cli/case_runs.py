@@ -49,6 +49,33 @@ r.wait()
 r.check_end("stop --now", 143, "cut by KILL")
 r.check_clean("stop --now")
 
+# a launcher that stands still, and so many connections that it takes no more: nobody waits for it for ever
+import socket
+r = Run(shell("sleep $LT_SLEEP"), n=2)
+r.sleepers(2)
+send(r, SIG.SIGSTOP)
+waiting = []
+while len(waiting) < 1000:
+    s = socket.socket(socket.AF_UNIX)
+    waiting.append(s)
+    s.setblocking(False)
+    try:
+        s.connect("/tmp/ftlaunch-%d/%s.sock" % (os.getuid(), r.id))
+    except BlockingIOError:
+        break
+check("stopped launcher: its queue is full", len(waiting) < 1000)
+e = ps(r)[r.id]
+check("ps: of a stopped launcher", e["alive"] and e["state"] == "running", e)
+done = tool(r, "stop", r.id)
+check("stop: of a stopped launcher", done.returncode != 0 and b"did not answer within 5000 ms" in done.stderr, done)
+for s in waiting:
+    s.close()
+send(r, SIG.SIGCONT)
+check("stop: of one that goes on", tool(r, "stop", r.id).returncode == 0)
+r.wait()
+r.check_end("stopped launcher", 143, "stopped by ftlaunch stop")
+r.check_clean("stopped launcher")
+
 # a dead launcher reads `died`
 r = Run(shell("sleep $LT_SLEEP"), n=2)
 r.sleepers(2)
