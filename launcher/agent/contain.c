@@ -77,11 +77,19 @@ void ft_contain_init(struct ft_contain *c)
     c->fd = -1;
 }
 
+void ft_contain_prefix(char *out, size_t cap)
+{
+    struct stat st;
+    const bool known = stat("/proc/self/ns/net", &st) == 0;
+    snprintf(out, cap, "ftlaunch.%llu-", known ? (unsigned long long)st.st_ino : 0);
+}
+
 bool ft_contain_make(struct ft_contain *c, const char *run)
 {
-    char own[384];
+    char own[384], prefix[48];
     if (!own_cgroup(own, sizeof own)) return false;
-    if (snprintf(c->path, sizeof c->path, "%s/ftlaunch-%s", own, run) >= (int)sizeof c->path) c->path[0] = 0;
+    ft_contain_prefix(prefix, sizeof prefix);
+    if (snprintf(c->path, sizeof c->path, "%s/%s%s", own, prefix, run) >= (int)sizeof c->path) c->path[0] = 0;
     if (c->path[0] && (mkdir(c->path, 0755) == 0 || errno == EEXIST)) c->fd = open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c->fd >= 0 && faccessat(c->fd, "cgroup.procs", W_OK, 0) == 0) return true;
     if (c->fd >= 0) ft_close(&c->fd);

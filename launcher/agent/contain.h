@@ -24,6 +24,8 @@ struct ft_contain {
     int fd;         /* -1: none */
 };
 void ft_contain_init(struct ft_contain *c);
+/* How the names of the cgroups of this network namespace begin; the run's follows. Only here is a lease seen that says whether it lives. */
+void ft_contain_prefix(char *out, size_t cap);
 /* Makes the cgroup of the run where that is allowed. false: the tree alone contains it. */
 bool ft_contain_make(struct ft_contain *c, const char *run);
 int ft_contain_rank(struct ft_contain *c, int index); /* descriptor of a sub-group; -1: none */

@@ -115,12 +115,14 @@ unsigned ft_sweep_run(const char *run, pid_t not_this)
     return killed;
 }
 
-/* Cgroups of dead runs: killed and removed. They lie beside the one that we would make. */
+/* Cgroups of dead runs: killed and removed. They lie beside the one that we would make; those of another network namespace have their
+ * leases there and are left alone. */
 static void sweep_cgroups(void)
 {
     struct ft_contain c;
     ft_contain_init(&c);
-    char probe[64];
+    char probe[64], prefix[48];
+    ft_contain_prefix(prefix, sizeof prefix);
     snprintf(probe, sizeof probe, "probe-%d", (int)getpid());
     if (!ft_contain_make(&c, probe)) return;
     char folder[sizeof c.path];
@@ -130,8 +132,8 @@ static void sweep_cgroups(void)
     DIR *d = opendir(folder);
     for (struct dirent *e; d && (e = readdir(d));) {
         struct stat st;
-        if (!ft_str_starts(e->d_name, "ftlaunch-") || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) continue;
-        const char *run = e->d_name + strlen("ftlaunch-");
+        if (!ft_str_starts(e->d_name, prefix) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) continue;
+        const char *run = e->d_name + strlen(prefix);
         if (ft_str_starts(run, "probe-") || st.st_uid != getuid() || ft_lease_held(st.st_uid, run)) continue;
         if (snprintf(c.path, sizeof c.path, "%s/%s", folder, e->d_name) >= (int)sizeof c.path) continue;
         c.fd = open(c.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);

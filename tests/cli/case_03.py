@@ -46,4 +46,19 @@ for number, status in ((SIG.SIGTERM, 143), (SIG.SIGINT, 130), (SIG.SIGHUP, 129))
     r.check_end("3d %d" % status, status, "stopped by %s" % number.name, "4 ranks ended after TERM")
     r.check_clean("3d %d" % status)
     check("3d: signal event", [e["number"] for e in r.events("signal")] == [int(number)])
+
+# a run in another network namespace sees no leases of this one, and no run here is taken for a dead one there
+there = ["unshare", "--net"]
+if subprocess.run(there + ["true"], stderr=subprocess.DEVNULL).returncode:
+    print("3e: skipped, network namespaces are not allowed here")
+else:
+    r = up()
+    elsewhere = tempfile.mkdtemp(prefix="ftcase-")
+    folders.add(elsewhere)
+    other = subprocess.run(there + [FTLAUNCH, "run", "-q", "-n", "1", "--", "true"], cwd=elsewhere, capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+    check("3e: a run in another network namespace", other.returncode == 0, other)
+    send(r, SIG.SIGTERM)
+    r.wait()
+    r.check_end("3e", 143, "stopped by SIGTERM", "4 ranks ended after TERM")
+    r.check_clean("3e")
 finish()
