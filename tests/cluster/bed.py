@@ -48,6 +48,15 @@ def sh(*argv, **kw):
     return r.stdout.decode()
 
 
+def parent_of(pid):
+    """0: it has gone."""
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            return int(f.read().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
+
+
 def send(pid, number):
     """A process that was just seen may have ended by itself, above all when its neighbour was killed a moment ago."""
     try:
@@ -368,12 +377,12 @@ class Bed:
             time.sleep(0.02)
 
     def agent(self, node):
-        """The agent of a run on a node: the one whose parent, the keeper, is of the same program."""
+        """The agent of a run on a node: the one whose parent, the keeper, is of the same program, and the keeper's parent is not (what the
+        agent has just forked is of it too)."""
         pids = [int(l.split()[1]) for l in self.ps(node) if "ftlaunch-agent" in l]
         for pid in pids:
-            with open("/proc/%d/stat" % pid) as f:
-                if int(f.read().rsplit(")", 1)[1].split()[1]) in pids:
-                    return pid
+            if parent_of(pid) in pids and parent_of(parent_of(pid)) not in pids:
+                return pid
         raise RuntimeError("no agent on %s: %s" % (node, self.ps(node)))
 
     def events(self, p):
@@ -399,7 +408,7 @@ class Bed:
 
     def said(self, p):
         """What a run that lives has said so far (its launch.log)."""
-        for run in os.listdir(self.work + "/runs"):
+        for run in os.listdir(self.work + "/runs") if os.path.isdir(self.work + "/runs") else []:
             path = "%s/runs/%s/" % (self.work, run)
             try:
                 with open(path + "events.jsonl") as f:

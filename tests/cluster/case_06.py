@@ -104,7 +104,7 @@ locked = host=node06 port=2203 identity=~/.ssh/locked
             c.eq(ev[-1]["status"], 2, "status in run_end")
             c.eq(sorted(e["node"] for e in ev if e["ev"] == "node_failed"), sorted(want), "node_failed events")
             c.eq([e for e in ev if e["ev"] == "rank_started"], [], "no rank was started")
-            c.ok(bed.until(lambda: not mine(bed), 20), "left behind", mine(bed))
+            c.ok(bed.until(lambda: not mine(bed), 90), "left behind", mine(bed))
         soon = ["--set", "ssh.timeout=4s"]
         # enough of them are there: the job runs on those and says so
         r = bed.run("ftlaunch", "run", job, "--set", "launch.min_nodes=2", *soon, "--", "hostname")
@@ -119,7 +119,7 @@ locked = host=node06 port=2203 identity=~/.ssh/locked
         r = bed.run("ftlaunch", "run", job, "-n", "10", "--set", "launch.min_nodes=2", *soon, "--", "hostname")
         c.eq(r.rc, 2, "a world that was asked for does not shrink", r)
         c.eq(last_event(bed)[-1]["ev"], "run_end", "its last event")
-        c.ok(bed.until(lambda: not mine(bed), 20), "left behind after min_nodes", mine(bed))
+        c.ok(bed.until(lambda: not mine(bed), 90), "left behind after min_nodes", mine(bed))
         # accept-new takes the unknown key once, never a changed one
         job2 = bed.write("new.ini", "[cluster]\ntransport = ssh\n[ssh]\nhost_keys = accept-new\ntimeout = 5s\n[nodes]\nnode04 =\n")
         for _ in range(2):

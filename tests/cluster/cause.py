@@ -49,7 +49,7 @@ def cascade(bed, job, what, one, others, first=(2,), apart=APART):
     c.eq(p.rc, 3, what, p)
     c.has(p.err, "rank 2 on node03 failed with exit status 3", what, p)
     c.eq(sorted((e["rank"], e["consequence"]) for e in bed.events(p) if e["ev"] == "rank_exit"), [(0, True), (1, True), (2, False), (3, True)], what + ": consequences", p)
-    c.eq(bed.ps_within(20), [], what + ": left behind")
+    c.eq(bed.ps_within(90), [], what + ": left behind")
     return p
 
 

@@ -15,7 +15,7 @@ SRC = os.environ["FT_SOURCE"]
 def check(bed, what, status, *argv):
     r = bed.run("ftlaunch", "check", *argv)
     c.eq(r.rc, status, what, r)
-    c.eq(bed.ps_within(20), [], "left running after " + what)
+    c.eq(bed.ps_within(90), [], "left running after " + what)
     c.ok(not os.path.exists(bed.work + "/runs"), "no folder of a run after " + what)
     return r
 
@@ -100,5 +100,5 @@ with Bed(5) as bed:
     r = bed.run("ftlaunch", "run", bed.work + "/broken.ini")
     c.eq(r.rc, 2, "run finds it too", r)
     c.ok("nothing was started: node01: cannot read" in r.err and "broken.ini:%d:" % line in r.err, "before any rank", r)
-    c.eq(bed.ps_within(20), [], "left running after a refused run")
+    c.eq(bed.ps_within(90), [], "left running after a refused run")
 sys.exit(c.end())

@@ -4,7 +4,8 @@ import os
 import shutil
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli")]
+import console
 import ends_lib
 from bed import Bed, Checks
 
@@ -26,12 +27,12 @@ with Bed(6, sshd_more="LogLevel VERBOSE") as bed:
     r = bed.run("ftlaunch", "run", job, "--", "hostname")
     c.eq((r.rc, sorted(r.out.splitlines())), (0, want), "five nodes through one bastion", r)
     c.eq(logins(bed, "node01"), 1, "authentications of the bastion")
-    c.eq(bed.ps_within(20), [], "left behind")
+    c.eq(bed.ps_within(90), [], "left behind")
     r = bed.run("ftlaunch", "run", job, "--set", "ssh.jump=none", "--set", "ssh.timeout=2s", "--", "true")
     c.eq(r.rc, 2, "without the bastion", r)
     # output through it, whole
     r = bed.run("ftlaunch", "run", job, "--", "sh", "-c", "seq 200000", timeout=300)
-    c.eq((r.rc, r.out.count("\n")), (0, 1000000), "a million lines through the bastion", r.err)
+    c.eq((r.rc, console.count(r.out.encode())), (0, 1000000), "a million lines through the bastion", r.err)
     # two bastions, one behind the other, the agent sent through them; ProxyJump of ssh_config
     for d in ("/.cache", "/.local"):
         shutil.rmtree(bed.home + d, ignore_errors=True)
@@ -52,25 +53,25 @@ with Bed(6, sshd_more="LogLevel VERBOSE") as bed:
     bed.write(bed.home + "/.ssh/config", conf)
     nodes34 = ["--set", "cluster.include=node[03-04]"]
     r = bed.run("ftlaunch", "run", plain, *nodes34, "--", "sh", "-c", "hostname; seq 20000")
-    c.eq((r.rc, r.out.count("] node0"), r.out.count("\n")), (0, 2, 40002), "two nodes by ProxyCommand", r.err)
-    c.eq(bed.ps_within(20), [], "left behind by ProxyCommand")
+    c.eq((r.rc, r.out.count("] node0"), console.count(r.out.encode())), (0, 2, 40002), "two nodes by ProxyCommand", r.err)
+    c.eq(bed.ps_within(90), [], "left behind by ProxyCommand")
     r = bed.run("ftlaunch", "run", plain, "--set", "cluster.include=node[05-06]", "--set", "ssh.jump=node04", "--", "hostname")
     c.eq((r.rc, sorted(r.out.splitlines())), (0, ["[0 node05] node05", "[1 node06] node06"]), "a jump host by ProxyCommand", r)
-    c.eq(bed.ps_within(20), [], "left behind by ProxyCommand of a jump host")
+    c.eq(bed.ps_within(90), [], "left behind by ProxyCommand of a jump host")
     p = ends_lib.start(bed, plain, *nodes34, "--", "sleep", "301")
     ends_lib.wait_for(c, bed, 2, "sleep 301")
     bed.reap("ssh -q -W [node03]", "head")
     ends_lib.finish(p)
     c.eq(p.rc, 125, "a ProxyCommand that is killed", p)
     c.has(p.err, "lost agent on node03", "its node is lost", p)
-    c.eq(bed.ps_within(40), [], "left behind by a ProxyCommand that was killed")
+    c.eq(bed.ps_within(90), [], "left behind by a ProxyCommand that was killed")
     bed.write(bed.home + "/.ssh/config", conf.replace("ssh -q", "ssh -p 2299"))
     r = bed.run("ftlaunch", "run", plain, *nodes34, "--set", "ssh.timeout=2s", "--", "true")
     c.eq(r.rc, 2, "a ProxyCommand that fails", r)
     c.has(r.err, "ProxyCommand says: ssh: connect to host node01 port 2299: Connection refused", "and what it says", r)
     os.unlink(bed.home + "/.ssh/config")
     # what the bastion says
-    r = bed.run("ftlaunch", "run", job, "--set", "nodes.node03=port=2299", "--set", "ssh.timeout=2s", "--", "true")
+    r = bed.run("ftlaunch", "run", job, "--set", "nodes.node03=port=2299", "--set", "ssh.timeout=5s", "--", "true")
     c.eq(r.rc, 2, "a closed port behind the bastion", r)
     c.ok("node03" in r.err and "tcp" in r.err and "refused" in r.err, "its reason", r)
     back = bed.sshd("node01", "AllowTcpForwarding no")
@@ -102,5 +103,5 @@ with Bed(6, sshd_more="LogLevel VERBOSE") as bed:
     c.eq(p.rc, 125, "bastion lost", p)
     c.eq(p.err.count("every node behind it is lost with it"), 1, "said once", p)
     c.has(p.err, "and 4 more (stream: jump host node01 was lost", "the cause", p)
-    c.eq(bed.ps_within(40), [], "left behind after the loss of the bastion")
+    c.eq(bed.ps_within(90), [], "left behind after the loss of the bastion")
 sys.exit(c.end())

@@ -10,7 +10,7 @@ from bed import Bed, Checks, sh
 from ends_lib import finish, start, wait_for
 
 c = Checks()
-ONE = ["ftlaunch", "run", "--set", "cluster.transport=ssh", "--set", "ssh.timeout=10s"]
+ONE = ["ftlaunch", "run", "--set", "cluster.transport=ssh", "--set", "ssh.timeout=30s"]
 
 
 def node(n, *attributes):
@@ -22,7 +22,7 @@ def good(bed, what, *argv, out=None):
     c.eq(r.rc, 0, what, r)
     if out:
         c.eq(sorted(r.out.splitlines()), out, "output, " + what, r)
-    c.ok(bed.until(lambda: not mine(bed), 20), "left behind, " + what, mine(bed))
+    c.ok(bed.until(lambda: not mine(bed), 90), "left behind, " + what, mine(bed))
     return r
 
 
@@ -36,7 +36,7 @@ def bad(bed, what, words, *argv):
     c.eq(r.rc, 2, what, r)
     for w in words:
         c.has(r.err, w, what, r)
-    c.eq(bed.ps_within(20), [], "left behind, " + what)
+    c.eq(bed.ps_within(90), [], "left behind, " + what)
 
 
 def forget_agents(bed):
@@ -154,7 +154,7 @@ def users(bed):
     r = bed.run(*ONE, *node(2), *node(3, "user=ml"), "--", "id", "-u")
     c.eq(r.rc, 2, "a run folder that is closed to that user", r)
     c.ok("node03: run folder" in r.err, "it is named", r)
-    c.eq(bed.ps_within(20), [], "left behind by two users")
+    c.eq(bed.ps_within(90), [], "left behind by two users")
 
 
 def one_way(bed):
@@ -168,7 +168,7 @@ def one_way(bed):
         finish(p)
         c.eq(p.rc, 125, what, p)
         c.has(p.err, "lost agent on node02", what, p)
-        c.ok(bed.until(lambda: not [l for l in bed.ps() if "sshd: " not in l], 60), "left behind by " + what, bed.ps())
+        c.ok(bed.until(lambda: not [l for l in bed.ps() if "sshd: " not in l], 90), "left behind by " + what, bed.ps())
         bed.run("ip", "route", "del", *route, node=at)
         bed.reap("sshd: ")
 

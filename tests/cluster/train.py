@@ -36,7 +36,7 @@ with Bed(4) as bed:
         argv = [x for k, v in s.items() for x in ("--set", "%s=%s" % (k, v))]
         r = bed.run("ftlaunch", "run", SRC + "/examples/01_laptop/job.ini", *files, *argv, timeout=350)
         c.eq(r.rc, 0, what, r)
-        c.eq(bed.ps_within(20), [], "left behind after " + what)
+        c.eq(bed.ps_within(90), [], "left behind after " + what)
         return losses(glob.glob("%s/runs-%s/*" % (bed.work, what))[0]), weights("%s/model-%s" % (bed.work, what))
 
     two = train("two-local")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Training on 4 nodes x 2 ranks goes on after every kind of loss: a rank, an agent, a node, the launcher; with a spare, and on fewer
-nodes. Losses and weights at the end are those of a run that nobody disturbed, bit for bit."""
+"""Training on 4 nodes x 2 ranks goes on after every kind of loss: a node, the launcher; with a spare, and on fewer nodes; --full: a rank
+and an agent, too (tests/campaign/losses). Losses and weights at the end are those of a run that nobody disturbed, bit for bit."""
 import glob
 import hashlib
 import json
@@ -50,7 +50,7 @@ with Bed(5) as bed:
     job = bed.write("job.ini", """[cluster]
 transport = ssh
 [ssh]
-timeout = 10s
+timeout = 5s
 [nodes]
 node[01-04] = slots=2
 node05 = slots=2 tags=spare
@@ -98,7 +98,7 @@ dtype = fp32
             got, want = metrics(run), undisturbed[0]
             c.eq(sorted(got), sorted(want), "steps after " + what)
             c.ok(all(abs(got[s][0] / want[s][0] - 1) < 1e-5 for s in got), "losses after " + what, got, want)
-        c.eq(bed.ps_within(20), [], "left behind after " + what)
+        c.eq(bed.ps_within(90), [], "left behind after " + what)
         with open(run + "/events.jsonl") as f:
             ev = [json.loads(l) for l in f]
         c.ok(any(e["attempt"] > 0 for e in ev if e["ev"] == "rank_started"), "it was started again: " + what, ev[-3:])
@@ -112,11 +112,10 @@ dtype = fp32
     undisturbed = metrics(newest(bed)), weights(newest(bed) + "/export")
     c.ok(len(undisturbed[0]) == STEPS and len(undisturbed[1]) >= 1, "it trained", undisturbed)
 
-    p, run = begin()
-    send(pid_on("node02", "fttrain")[0], signal.SIGKILL)
-    same("kill -9 of a rank", finish(p, 200), run)
-
-    if "all" in sys.argv:
+    if "--full" in sys.argv:
+        p, run = begin()
+        send(pid_on("node02", "fttrain")[0], signal.SIGKILL)
+        same("kill -9 of a rank", finish(p, 200), run)
         p, run = begin()
         send(bed.agent("node03"), signal.SIGKILL)
         ev = same("kill -9 of an agent", finish(p, 200), run)
@@ -131,7 +130,7 @@ dtype = fp32
     p, run = begin()
     os.kill(p.pid, signal.SIGKILL)
     finish(p)
-    c.eq(bed.ps_within(20), [], "left behind by a launcher that was killed")
+    c.eq(bed.ps_within(90), [], "left behind by a launcher that was killed")
     r = bed.run("ftlaunch", "run", "--continue", os.path.basename(run), timeout=200)
     same("kill -9 of the launcher", r, run)
 
