@@ -391,6 +391,7 @@ int ft_head_run(const struct ft_head_request *q, struct ft_arena *arena)
     struct ft_head h = {
         .q = q, .plan = q->plan, .config = q->plan->config, .arena = arena, .start_at = ft_head_now(), .signal_fd = -1};
     h.events.fd = h.ctl.fd = -1;
+    h.attempt_at = h.start_at;
     make_secrets(&h);
     make_job(&h);
     make_output(&h);

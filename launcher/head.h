@@ -10,6 +10,7 @@
  *   head_check.c  ftlaunch check: the same agents, nothing started
  *   head_say.c    what people and events.jsonl are told
  *   head_end.c    the failure block and the last lines
+ *   head_timing.c how long the phases took
  *   head_input.c  stdin of ranks
  *   ctl.c         the socket for ps and stop */
 #ifndef FT_LAUNCHER_HEAD_H
@@ -37,6 +38,7 @@ struct ft_head_request {
     /* Keeps another plan of the same run in its folder. */
     enum ft_code (*keep_plan)(void *self, const struct ft_plan *plan, struct ft_err *err);
     void *self;
+    bool timing; /* at the end, how long the phases took */
     int verbose; /* -1 -q, 0, 1 -v, 2 -vv */
     bool color;
     const char *program_dir;
@@ -81,7 +83,10 @@ struct ft_head_node {
     int64_t pinged_at;
     char hostname[256], boot[64], build[32];
     uint64_t netns;
-    const char *fail_phase; /* not reached: where, and why (heap) */
+    struct ft_transport_times times; /* of reaching it */
+    int64_t prepared_at, ready_at;   /* JOB sent, READY; 0: not yet */
+    int64_t started_ns, gone_ns;     /* GO to its last STARTED, the stop to GONE; 0: not yet */
+    const char *fail_phase;          /* not reached: where, and why (heap) */
     char *fail_reason;
 };
 
@@ -131,8 +136,9 @@ struct ft_head {
     struct ft_watch signals;
     int signal_fd;
     struct ft_timer tick, beat, mux_timer, progress_timer, console_timer;
-    int64_t start_at, beat_ns, beat_at; /* beat_at: when the next one is due */
-    uint64_t credit;                    /* window per node */
+    int64_t attempt_at, all_up_at, address_at, go_at; /* of this attempt; 0: not yet */
+    int64_t start_at, beat_ns, beat_at;               /* beat_at: when the next one is due */
+    uint64_t credit;                                  /* window per node */
     unsigned char secret[32];
     char token[65];
     char master_addr[64];
@@ -246,6 +252,9 @@ bool ft_head_add_not_reached(struct ft_head *h, struct ft_buf *b);  /* the table
 void ft_head_show(struct ft_head *h, const struct ft_buf *b);       /* lines as they are, to console and log */
 void ft_fold_ranks(const int *ranks, size_t n, struct ft_buf *out); /* "0-2,5" */
 void ft_signal_text(int number, struct ft_buf *out);                /* "SIGSEGV" */
+
+/* head_timing.c */
+void ft_head_timing(struct ft_head *h); /* the table of --timing */
 
 /* head_input.c */
 void ft_head_input_start(struct ft_head *h);

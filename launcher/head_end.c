@@ -299,6 +299,7 @@ void ft_head_summary(struct ft_head *h)
             ft_head_say(h, FT_LOG_WARN, "%llu console lines were dropped (slow_output = drop); the files have them",
                         (unsigned long long)h->mux.n_dropped);
     }
+    if (over && h->q->timing) ft_head_timing(h);
     if (over) {
         ft_buf_add(&first, b.data, b.data ? strcspn(b.data, "\n") : 0);
         struct ft_jw *w = ft_head_record(h, "run_end");

@@ -179,6 +179,7 @@ void ft_head_send_context(struct ft_head *h, int node)
 
 void ft_head_prepare(struct ft_head *h, int node)
 {
+    h->nodes[node].prepared_at = ft_head_now();
     struct ft_buf b = {0};
     ft_head_send_context(h, node);
     if (!h->check) send_rank_env(h, node, &b);
@@ -224,6 +225,9 @@ static void begin_attempt(struct ft_head *h)
     h->refused[0] = 0;
     h->n_lost = 0;
     h->killed_said = false;
+    h->attempt_at = ft_head_now();
+    h->all_up_at = h->address_at = h->go_at = 0;
+    for (int n = 0; n < h->n_nodes; n++) h->nodes[n].ready_at = h->nodes[n].started_ns = h->nodes[n].gone_ns = 0;
     for (int r = 0; r < h->job.c.n_ranks; r++) {
         struct ft_head_rank *k = &h->ranks[r];
         free(k->last);
@@ -284,10 +288,17 @@ void ft_head_act(struct ft_head *h, const struct ft_job_action *a)
 {
     switch (a->kind) {
     case FT_DO_REACH: ft_head_reach(h, a->node, false); break;
-    case FT_DO_ADDRESS: ft_head_meet_start(h); break;
+    case FT_DO_ADDRESS:
+        h->all_up_at = ft_head_now();
+        ft_head_meet_start(h);
+        break;
     case FT_DO_SEAT: ft_head_seat_all(h); break;
-    case FT_DO_PREPARE: prepare_all(h); break;
+    case FT_DO_PREPARE:
+        h->address_at = ft_head_now();
+        prepare_all(h);
+        break;
     case FT_DO_GO:
+        h->go_at = ft_head_now();
         send_seated(h, FT_MSG_GO, 0);
         ft_head_input_start(h);
         break;

@@ -186,8 +186,9 @@ static void node_up(struct ft_head *h, struct ft_head_node *n)
     ft_jw_kstr(j, "node", n->name);
     ft_jw_key(j, "ms");
     ft_jw_object(j);
-    if (h->ops->add_times) h->ops->add_times(h->transport, n->index, j);
-    else ft_jw_kreal(j, "agent", (double)(n->up_at - n->reached_at) / 1e6);
+    n->times = (struct ft_transport_times){.v = {{"agent", n->up_at - n->reached_at}}, .n = 1};
+    if (h->ops->times) h->ops->times(h->transport, n->index, &n->times);
+    for (size_t i = 0; i < n->times.n; i++) ft_jw_kreal(j, n->times.v[i].name, (double)n->times.v[i].ns / 1e6);
     ft_jw_end(j);
     ft_jw_kreal(j, "clock_ms", (double)(now - t) / 1e6);
     ft_jw_kreal(j, "error_ms", (double)error / 1e6);
@@ -220,6 +221,7 @@ static void on_checked(struct ft_head *h, int node, const struct ft_head_answer 
         if (f->at.file) ft_buf_addf(&text, "\n  where: %s", ft_source_text(f->at, h->arena));
         if (f->fix) ft_buf_addf(&text, "\n  fix:   %s", f->fix);
     }
+    h->nodes[node].ready_at = ft_head_now();
     if (faults.n_errors) ft_head_not_ready(h, node, text.data);
     ft_buf_fini(&text);
     if (h->job.state == FT_JOB_CHECKING)
@@ -232,6 +234,7 @@ static void on_node_ready(struct ft_head *h, struct ft_head_node *n, const struc
     ft_msg_copy_text(m, 1, text, sizeof text);
     int code = (int)m->f[0].u;
     if ((uint32_t)m->f[2].u != h->job_number) return; /* of a JOB that was given up */
+    n->ready_at = ft_head_now();
     if (h->check) {
         ft_head_event(h, (struct ft_job_event){.kind = FT_EV_NODE_READY, .node = n->index, .status = code, .text = text});
         return;
@@ -244,6 +247,7 @@ static void on_node_ready(struct ft_head *h, struct ft_head_node *n, const struc
 static void on_started(struct ft_head *h, struct ft_head_node *n, int rank, const struct ft_msg *m)
 {
     h->ranks[rank].pid = (int)m->f[0].u;
+    n->started_ns = ft_head_now() - h->go_at;
     struct ft_jw *w = ft_head_record(h, "rank_started");
     ft_jw_kint(w, "rank", rank);
     ft_jw_kstr(w, "node", n->name);
@@ -362,6 +366,7 @@ static void on_gone(struct ft_head *h, struct ft_head_node *n, const struct ft_m
     ft_jw_kint(w, "n", (int64_t)m->f[0].u);
     ft_head_recorded(h);
     if (!n->sweeping) {
+        if (h->job.state == FT_JOB_STOPPING) n->gone_ns = ft_head_now() - h->job.stop_at;
         ft_head_event(h, (struct ft_job_event){.kind = FT_EV_GONE, .node = n->index});
         return;
     }

@@ -11,12 +11,13 @@
 #include "launcher/head.h"
 #include "launcher/runs.h"
 
-enum { OPT_RANKS = 1, OPT_CONTINUE, OPT_FIT };
+enum { OPT_RANKS = 1, OPT_CONTINUE, OPT_FIT, OPT_TIMING };
 
 static const struct ft_option options[] = {
     {NULL, 'n', "N", "number of ranks (the world)", OPT_RANKS},
     {"continue", 0, "RUN", "go on with an interrupted run: same id and folder, next attempt", OPT_CONTINUE},
     {"fit", 0, NULL, "change micro_batch and recompute until a rank fits its memory", OPT_FIT},
+    {"timing", 0, NULL, "at the end, how long each phase took: median, worst and its node", OPT_TIMING},
     FT_OPTION_SET,
     FT_OPTIONS_SHARED,
 };
@@ -24,7 +25,7 @@ struct request {
     struct ft_cmd c;
     char **command; /* ftlaunch's own line, for run_start */
     int n_ranks;
-    bool fit;
+    bool fit, timing;
     const char *continued;
     struct ft_rundir dir;
     int attempt;
@@ -38,6 +39,7 @@ static bool read_options(struct request *q)
     for (int id; (id = ft_cmd_next(&q->c, &value)) > 0;) {
         if (id == OPT_CONTINUE) q->continued = value;
         else if (id == OPT_RANKS) q->n_ranks = ft_cmd_ranks(&q->c, value);
+        else if (id == OPT_TIMING) q->timing = true;
         else q->fit = true;
     }
     return !q->c.done;
@@ -209,6 +211,7 @@ static int start(struct request *q, const struct ft_plan *p)
                                 .attempt = q->attempt,
                                 .continued = q->changed,
                                 .command = q->command,
+                                .timing = q->timing,
                                 .verbose = q->c.verbose,
                                 .color = ft_cmd_color(&q->c),
                                 .program_dir = self.data,
@@ -252,7 +255,7 @@ static int run(const struct ft_command *self, int argc, char **argv)
 
 static const struct ft_command command = {
     .name = "run",
-    .usage = "[JOB.ini…] [--set SECTION.KEY=VALUE]… [-n N] [--fit] [-- PROGRAM ARGS…]",
+    .usage = "[JOB.ini…] [--set SECTION.KEY=VALUE]… [-n N] [--fit] [--timing] [-- PROGRAM ARGS…]",
     .summary = "start the ranks of a job, watch them, end them together",
     .text =
         "Without PROGRAM the ranks are fttrain. The exit status is 0 when every rank ended with 0, else that of the first rank\n"

@@ -556,15 +556,16 @@ static void shut(void *self, int node)
 /* An agent that has been told BYE ends its channel. */
 static bool busy(void *self) { return ((const struct ssh *)self)->n_up > 0; }
 
-static void add_times(void *self, int node, struct ft_jw *w)
+static void times(void *self, int node, struct ft_transport_times *out)
 {
     const struct ssh *t = self;
     const int64_t *ns = t->links[node].ns;
-    ft_jw_kreal(w, "resolve", (double)ns[FT_PHASE_RESOLVE] / 1e6);
-    ft_jw_kreal(w, "tcp", (double)(ns[FT_PHASE_TCP] + ns[FT_PHASE_BANNER]) / 1e6);
-    ft_jw_kreal(w, "kex", (double)(ns[FT_PHASE_KEX] + ns[FT_PHASE_HOSTKEY]) / 1e6);
-    ft_jw_kreal(w, "auth", (double)ns[FT_PHASE_AUTH] / 1e6);
-    ft_jw_kreal(w, "agent", (double)(ns[FT_PHASE_CHANNEL] + ns[FT_PHASE_AGENT]) / 1e6);
+    *out = (struct ft_transport_times){.v = {{"resolve", ns[FT_PHASE_RESOLVE]},
+                                             {"tcp", ns[FT_PHASE_TCP] + ns[FT_PHASE_BANNER]},
+                                             {"kex", ns[FT_PHASE_KEX] + ns[FT_PHASE_HOSTKEY]},
+                                             {"auth", ns[FT_PHASE_AUTH]},
+                                             {"agent", ns[FT_PHASE_CHANNEL] + ns[FT_PHASE_AGENT]}},
+                                       .n = FT_TRANSPORT_PHASES};
 }
 
 static const char *explain(void *self, int node)
@@ -592,6 +593,6 @@ const struct ft_transport_ops ft_transport_ssh = {.name = "ssh",
                                                   .shut = shut,
                                                   .busy = busy,
                                                   .close = close_ssh,
-                                                  .add_times = add_times,
+                                                  .times = times,
                                                   .explain = explain,
                                                   .descriptors = descriptors};

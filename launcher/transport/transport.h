@@ -32,6 +32,15 @@ struct ft_transport_user {
     void (*note)(void *self, int node, const char *text);           /* for people; node -1: of no node alone */
 };
 
+enum { FT_TRANSPORT_PHASES = 5 };
+struct ft_transport_times {
+    struct {
+        const char *name;
+        int64_t ns;
+    } v[FT_TRANSPORT_PHASES];
+    size_t n;
+};
+
 struct ft_transport_request {
     const struct ft_launcher_config *config;
     const struct ft_plan_node *const *nodes; /* whom it may be asked to reach; node N of the calls below is nodes[N] */
@@ -50,9 +59,8 @@ struct ft_transport_ops {
     void (*shut)(void *t, int node);
     bool (*busy)(void *t);
     void (*close)(void *t); /* NULL is fine */
-    /* Adds to an open JSON object how long the phases of reaching this node took, in ms (resolve tcp kex auth agent). NULL: one
-     * phase only. */
-    void (*add_times)(void *t, int node, struct ft_jw *w);
+    /* How long the phases of reaching this node took (resolve tcp kex auth agent). NULL: one phase only. */
+    void (*times)(void *t, int node, struct ft_transport_times *out);
     /* How this node is reached, each setting with the place that set it; with request.explain only. NULL: nothing to say. */
     const char *(*explain)(void *t, int node);
     /* Descriptors of the head that all nodes of the request take while they are up. */

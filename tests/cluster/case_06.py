@@ -36,6 +36,12 @@ def last_event(bed):
         return [json.loads(l) for l in f]
 
 
+def timing(text):
+    """The rows of --timing."""
+    rows = re.findall(r"^  (\S+(?: \S+)?) +([0-9.]+) ms(?: +([0-9.]+) ms  (\S+))?$", text.partition("ftlaunch: timing ")[2], re.M)
+    return {name: (float(x), float(worst or x), node) for name, x, worst, node in rows}
+
+
 def main():
     c = Checks()
     with Bed(6) as bed:
@@ -107,15 +113,21 @@ locked = host=node06 port=2203 identity=~/.ssh/locked
             c.ok(bed.until(lambda: not mine(bed), 90), "left behind", mine(bed))
         soon = ["--set", "ssh.timeout=4s"]
         # enough of them are there: the job runs on those and says so
-        r = bed.run("ftlaunch", "run", job, "--set", "launch.min_nodes=2", *soon, "--", "hostname")
+        r = bed.run("ftlaunch", "run", job, "--timing", "--set", "launch.min_nodes=2", *soon, "--", "hostname")
         c.eq((r.rc, sorted(r.out.splitlines())), (0, ["[0 node01] node01", "[1 node02] node02"]), "min_nodes = 2", r)
         c.has(r.err, "8 of 10 nodes not reached", "min_nodes = 2", r)
         c.has(r.err, "goes on with 2 ranks on 2 nodes (min_nodes = 2)", "min_nodes = 2", r)
         ev = last_event(bed)
         c.eq([e["ev"] for e in ev if e["ev"].startswith("run_") or e["ev"] == "replan"], ["run_start", "replan", "run_end"], "events of min_nodes = 2")
         c.eq([e["nodes"] for e in ev if e["ev"] == "replan"], [["node01", "node02"]], "nodes of the new plan")
-        r = bed.run("ftlaunch", "run", job, "--set", "launch.min_nodes=3", *soon, "--", "hostname")
+        rows = timing(r.err)
+        c.eq(list(rows), ["resolve", "tcp", "kex", "auth", "agent", "all up", "address", "ready", "until GO", "start", "gone"], "phases of --timing", r)
+        for phase, (median, worst, node) in [(p, rows[p]) for p in ("resolve", "tcp", "kex", "auth", "agent") if p in rows]:
+            most = max((e["ms"][phase], e["node"]) for e in ev if e["ev"] == "node_up")
+            c.ok(median <= worst and abs(worst - most[0]) < 0.06 and node in ("node01", "node02"), "--timing of " + phase, rows, most)
+        r = bed.run("ftlaunch", "run", job, "--timing", "--set", "launch.min_nodes=3", *soon, "--", "hostname")
         c.eq(r.rc, 2, "min_nodes = 3", r)
+        c.eq(list(timing(r.err)), ["resolve", "tcp", "kex", "auth", "agent"], "--timing of a run that is refused", r)
         r = bed.run("ftlaunch", "run", job, "-n", "10", "--set", "launch.min_nodes=2", *soon, "--", "hostname")
         c.eq(r.rc, 2, "a world that was asked for does not shrink", r)
         c.eq(last_event(bed)[-1]["ev"], "run_end", "its last event")

@@ -2,6 +2,7 @@
 """48 nodes that exist only as agents on this machine: every rank runs on a node of its own, a failing one is blamed, nothing is left of
 any end, the events name every node, and the head lives within its limit of open files or says that it cannot. usage: many.py BIN"""
 import os
+import re
 import signal
 import sys
 
@@ -30,9 +31,15 @@ def every_node(m, what):
         check("%s: %s of every rank" % (what, kind), sorted((e["rank"], e["node"]) for e in m.events(kind)) == list(enumerate(m.names)))
 
 
+def timing(m):
+    """The rows of --timing: {phase: [median ms, worst ms, node]}; of the run: [ms]."""
+    rows = re.findall(r"^  (\S+(?: \S+)?) +([0-9.]+) ms(?: +([0-9.]+) ms  (\S+))?$", m.text(m.err).partition("ftlaunch: timing ")[2], re.M)
+    return {name: [float(x), float(worst), node] if node else [float(x)] for name, x, worst, node in rows}
+
+
 with Many(sys.argv[1], N) as m:
     # four open files for each node, 64 for the head itself, and 20 for the 48 files of ranks, which write twice; the soft limit is raised
-    m.start("sh", "-c", "echo rank $RANK on $(uname -n); echo again", files=(64, 4 * N + 84))
+    m.start("sh", "-c", "echo rank $RANK on $(uname -n); echo again", options=["--timing"], files=(64, 4 * N + 84))
     check("all ranks end with 0", m.wait() == 0, m.text(m.err))
     every_node(m, "true")
     for rank, name in enumerate(m.names):
@@ -40,6 +47,12 @@ with Many(sys.argv[1], N) as m:
     where = m.events("address")
     check("every node reached the first", len(where) == 1 and where[0]["reached"] == m.names[1:] and where[0]["of"] == N - 1, where)
     check("the end is a good one", [e["status"] for e in m.events("run_end")] == [0])
+    rows = timing(m)
+    check("--timing has every phase", list(rows) == ["agent", "all up", "address", "ready", "until GO", "start", "gone"], rows, m.text(m.err))
+    check("its medians, its worst and their nodes make sense", all(len(r) == 1 or (r[0] <= r[1] and r[2] in m.names) for r in rows.values()), rows)
+    reach = sorted((e["ms"]["agent"], e["node"]) for e in m.events("node_up"))
+    check("they are those of the events", abs(rows["agent"][1] - reach[-1][0]) < 0.06 and abs(rows["agent"][0] - reach[N // 2][0]) < 0.06, rows, reach)
+    check("what comes before GO is a part of it", rows["all up"][0] + rows["address"][0] <= rows["until GO"][0] + 0.2, rows)
     nothing_left(m, "true")
 
     m.start("true", files=(64, 4 * N + 79))

@@ -81,14 +81,12 @@ class Many:
             except ProcessLookupError:
                 pass
 
-    def start(self, *program, sets=(), files=None):
+    def start(self, *program, options=(), files=None):
         """files: (soft, hard) limit of open files of the head."""
         shutil.rmtree(self.nodes, ignore_errors=True)
         os.mkdir(self.nodes)
         shutil.rmtree(os.path.join(self.folder, "runs"), ignore_errors=True)
-        line = ["unshare", "--net", "sh", "-c", NET, "sh", os.path.join(self.bin, "../many/ftlaunch-many"), "run", self.job]
-        for s in sets:
-            line += ["--set", s]
+        line = ["unshare", "--net", "sh", "-c", NET, "sh", os.path.join(self.bin, "../many/ftlaunch-many"), "run", self.job, *options]
         self.out, self.err = (os.path.join(self.folder, x) for x in ("stdout", "stderr"))
         env = dict(os.environ, FT_MANY=self.nodes, HOME=self.folder)
         env.pop("XDG_STATE_HOME", None)
