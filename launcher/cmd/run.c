@@ -1,6 +1,7 @@
 /* ftlaunch run: reads, plans, checks, makes the run folder, runs. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -240,6 +241,7 @@ static const char *changes(struct request *q)
 static int run(const struct ft_command *self, int argc, char **argv)
 {
     struct request q = {.command = argv};
+    signal(SIGTTOU, SIG_IGN); /* before the first word: a terminal may stop whoever writes from the background (stty tostop) */
     ft_cmd_begin(&q.c, self, argc, argv);
     q.c.uses_nodes = true;
     if (!read_options(&q) || (q.continued && !resume(&q)) || !ft_cmd_read_job(&q.c)) return ft_cmd_end(&q.c);
