@@ -62,6 +62,14 @@ static bool given(const struct ft_job_config *j, enum ft_job_part part, const ch
 }
 
 /* What must be there, and pairs of keys that contradict each other. */
+/* As they are written: `dir` is `of` or lies below it. */
+static bool within(const char *dir, const char *of)
+{
+    size_t n = strlen(of);
+    while (n > 1 && of[n - 1] == '/') n--;
+    return !strncmp(dir, of, n) && (!dir[n] || dir[n] == '/' || of[n - 1] == '/');
+}
+
 static void check_pairs(const struct ft_job_config *j, struct ft_faults *faults)
 {
     const enum ft_severity e = FT_SEV_ERROR;
@@ -80,6 +88,12 @@ static void check_pairs(const struct ft_job_config *j, struct ft_faults *faults)
     }
     if (j->train.min_lr > j->train.lr)
         ft_job_fault(j, faults, e, FT_JOB_TRAIN, "min_lr", "min_lr = %g is larger than lr = %g", j->train.min_lr, j->train.lr);
+    if (j->export.what != FT_EXPORT_NONE && j->export.dir && j->checkpoint.dir && within(j->checkpoint.dir, j->export.dir)) {
+        ft_job_fault(j, faults, e, FT_JOB_EXPORT, "dir",
+                     "the checkpoints go to '%s': an export makes a new folder, '%s' would be there", j->checkpoint.dir,
+                     j->export.dir);
+        ft_fault_fix(faults, "set [export] dir to another folder");
+    }
     const bool valid = j->data.valid.n > 0;
     if (j->eval.patience && !valid) {
         ft_job_fault(j, faults, e, FT_JOB_EVAL, "patience",

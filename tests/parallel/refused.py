@@ -48,6 +48,8 @@ CASES = (
                                                                                                      "intermediate size (f) 4864 does not divide by 7; works: 1,2"]),
     ("f",                        dict(LLAMA, intermediate_size=98), 4, ["parallel.tensor=4"],       ["intermediate size (f) 98 does not divide by 4; works: 1,2"]),
     ("layers",                   dict(LLAMA, num_hidden_layers=10), 4, ["parallel.pipeline=4"],     ["10 layers over 4 stages; works: 1,2,5,10"]),
+    ("export over checkpoints",  LLAMA, 1, ["checkpoint.dir=there/ck", "export.dir=there/", "export.what=full"],
+                                 ["the checkpoints go to 'there/ck'", "set [export] dir to another folder"]),
     ("chunks without stages",    LLAMA, 1, ["parallel.virtual_pipeline=2"],                         ["virtual_pipeline = 2 needs pipeline > 1"]),
     ("chunks and micro-batches", LLAMA, 4, ["parallel.pipeline=4", "parallel.virtual_pipeline=2", "train.global_batch=6"],
                                  ["virtual_pipeline = 2: m = 6 micro-batches", "not a multiple of p = 4 stages; nearest m 4, 8"]),
