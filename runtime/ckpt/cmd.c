@@ -258,6 +258,21 @@ static enum ft_code find_lineage(const char *dir, struct ft_buf *lineage, struct
     return rc;
 }
 
+/* Of the best evaluation that the newest state knows; 0: of none. */
+static int64_t best_step(const char *dir, const char *latest)
+{
+    struct ft_buf path = {0}, text = {0};
+    struct ft_manifest *m = NULL;
+    ft_buf_addf(&path, "%s/%s", dir, latest);
+    const bool ok = *latest && !ft_manifest_read(ft_buf_str(&path), &text, NULL) &&
+                    !ft_manifest_parse(ft_buf_str(&path), text.data, text.n, &m, NULL);
+    const int64_t step = ok && m->scalars.has_eval ? m->scalars.best_step : 0;
+    ft_manifest_destroy(m);
+    ft_buf_fini(&path);
+    ft_buf_fini(&text);
+    return step;
+}
+
 static int prune(struct ft_ckpt_call *c)
 {
     const char *dir = c->words[0];
@@ -280,6 +295,7 @@ static int prune(struct ft_ckpt_call *c)
         .lineage = ft_buf_str(&lineage),
         .run_id = me,
         .keep = c->keep,
+        .best_step = best_step(dir, ft_buf_str(&latest)),
         .dry_run = c->dry_run,
         .kept = {latest.n ? ft_buf_str(&latest) : NULL, best.n ? ft_buf_str(&best) : NULL, NULL, NULL}};
     if (!rc) rc = ft_ckpt_retain(&fio, &r, &removed, &err);

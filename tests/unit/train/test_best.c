@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "runtime/ckpt/ckpt.h"
 #include "tests/unit/train/hf_case.h"
 #include "tests/unit/train/job_run.h"
 
@@ -66,13 +67,14 @@ static void a_best_that_was_not_saved_is_no_fault(void **state)
     remove_tree(last.dir);
 }
 
-/* BEST speaks of a branch that was given up by resuming at update 5: retention keeps the best that the state knows, and it is exported. */
+/* BEST speaks of a branch that was given up by resuming at update 5: retention and prune keep the best that the state knows, and it
+ * is exported. */
 static void the_best_of_the_state_is_kept(void **state)
 {
     (void)state;
     struct job j;
     struct result best, x;
-    char valid[512], path[512];
+    char valid[512], path[512], folder[512];
     struct ft_err err;
     open_best(&j, valid, lines);
     add(&j, "checkpoint.every=1");
@@ -87,6 +89,12 @@ static void the_best_of_the_state_is_kept(void **state)
     assert_true(there(&j, "checkpoints/step_00000002"));
     assert_false(there(&j, "checkpoints/step_00000003"));
     assert_true(same_bits(&best, &x));
+    char verb[] = "prune", flag[] = "--keep", one[] = "1", *words[] = {verb, folder, flag, one, NULL};
+    path_of(&j, "checkpoints", folder, sizeof folder);
+    assert_int_equal(ft_ckpt_command(4, words, stderr, stderr), 0);
+    assert_true(there(&j, "checkpoints/step_00000002"));
+    assert_false(there(&j, "checkpoints/step_00000005"));
+    assert_true(there(&j, "checkpoints/step_00000006"));
     free_result(&best);
     free_result(&x);
     remove_tree(j.dir);
