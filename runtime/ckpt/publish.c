@@ -152,6 +152,7 @@ static enum ft_code check_published(const struct ft_ckpt_save *s, const char *pa
 {
     struct ft_buf text = {0};
     enum ft_code rc = ft_manifest_read(path, &text, err);
+    if (rc == FT_DATA) rc = ft_fail(err, FT_IO, "%s does not read as it was written", path); /* the disk's fault, not the state's */
     if (!rc && (text.n != s->text.n || memcmp(text.data, s->text.data, text.n) != 0))
         rc = ft_fail(err, FT_IO, "%s/manifest.json does not read as it was written", path);
     ft_buf_fini(&text);

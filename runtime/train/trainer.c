@@ -171,11 +171,18 @@ static bool at_end(const struct ft_trainer *t)
     return t->k >= t->s->n_updates || (epochs && t->at.epoch >= epochs);
 }
 
+/* A save that finds values that are not finite says what the loss of the next update would have said. */
+static enum ft_code judge_save(enum ft_code code, enum ft_train_end *end)
+{
+    if (code == FT_DATA) *end = FT_END_WATCH;
+    return code;
+}
+
 static enum ft_code one_update(struct ft_trainer *t, bool *stop, enum ft_train_end *end, struct ft_err *err)
 {
     struct ft_update_done u;
     enum ft_code code = ft_trainer_update(t, &u, end, err);
-    if (!code && u.written) code = ft_saving_go_on(t, err);
+    if (!code && u.written) code = judge_save(ft_saving_go_on(t, err), end);
     if (!code) code = check_moving(t, &u, err);
     if (code) return code;
     bool best = false;
@@ -188,7 +195,7 @@ static enum ft_code one_update(struct ft_trainer *t, bool *stop, enum ft_train_e
         if (!code && !u.term && evaluates(t) && every && t->k % every == 0) code = ft_trainer_evaluate(t, stop, &best, err);
     }
     /* An update without a trained token may be the one that is asked to end: what the ones before it have learnt is saved. */
-    if (!code && t->k > 0 && (u.save || u.term || best)) code = ft_saving_save(t, best, err);
+    if (!code && t->k > 0 && (u.save || u.term || best)) code = judge_save(ft_saving_save(t, best, err), end);
     ft_saving_tick(t);
     if (u.term) {
         *end = FT_END_TERMINATED;
@@ -219,13 +226,13 @@ static enum ft_code export_model(struct ft_trainer *t, struct ft_err *err)
     return code;
 }
 
-static enum ft_code finish(struct ft_trainer *t, struct ft_err *err)
+static enum ft_code finish(struct ft_trainer *t, enum ft_train_end *end, struct ft_err *err)
 {
     bool ignored, best = false;
     enum ft_code code = FT_OK;
     if (evaluates(t) && t->evaluated_at != t->k) code = ft_trainer_evaluate(t, &ignored, &best, err);
-    if (!code) code = ft_saving_save(t, best, err);
-    if (!code) code = ft_saving_drain(t, err);
+    if (!code) code = judge_save(ft_saving_save(t, best, err), end);
+    if (!code) code = judge_save(ft_saving_drain(t, err), end);
     if (!code) code = ft_trainer_restore_best(t, err);
     if (!code && t->s->job->export.what != FT_EXPORT_NONE) code = export_model(t, err);
     if (!code && ft_saving_failed(t)) {
@@ -256,10 +263,10 @@ enum ft_code ft_trainer_run(struct ft_trainer *t, enum ft_train_end *end, struct
     while (!code && !stop && !at_end(t)) code = one_update(t, &stop, end, err);
     if (code == FT_DATA && *end == FT_END_WATCH) finish_save(t);
     if (!code && *end == FT_END_TERMINATED) {
-        code = ft_saving_drain(t, err);
+        code = judge_save(ft_saving_drain(t, err), end);
         if (ft_trainer_speaks(t))
             ft_log(FT_LOG_WARN, "train", "asked to end: stopped behind update %lld; nothing is exported", (long long)t->k);
         return code;
     }
-    return code ? code : finish(t, err);
+    return code ? code : finish(t, end, err);
 }

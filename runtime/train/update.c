@@ -145,13 +145,18 @@ static enum ft_code check_invariants(struct ft_trainer *t, struct ft_err *err)
         const struct ft_piece *p = &t->s->buckets.pieces[i];
         const float *w = ft_optimizer_masters(&t->optim, p);
         const int64_t n = p->to - p->from;
-        int64_t bad = k->count_nonfinite(t->o.device->kctx, n, w) + k->count_nonfinite(t->o.device->kctx, n, t->m + p->state) +
-                      k->count_nonfinite(t->o.device->kctx, n, t->v + p->state);
-        for (int64_t e = 0; t->master && e < n; e++) bad += ((const uint16_t *)t->weights)[p->at + e] != ft_f32_to_bf16(w[e]);
-        if (bad)
-            return ft_fail(err, FT_BUG_FOUND,
-                           "%s: %lld weights or moments are not finite or not rounded from their masters after update %lld",
+        const int64_t bad = k->count_nonfinite(t->o.device->kctx, n, w) +
+                            k->count_nonfinite(t->o.device->kctx, n, t->m + p->state) +
+                            k->count_nonfinite(t->o.device->kctx, n, t->v + p->state);
+        int64_t odd = 0;
+        for (int64_t e = 0; t->master && !bad && e < n; e++)
+            odd += ((const uint16_t *)t->weights)[p->at + e] != ft_f32_to_bf16(w[e]);
+        if (bad) /* no bug: a rate that is too large is enough */
+            return ft_fail(err, FT_DATA, "%s: %lld weights or moments are not finite after update %lld: the run has diverged",
                            t->s->rows[p->param].name, (long long)bad, (long long)t->k);
+        if (odd)
+            return ft_fail(err, FT_BUG_FOUND, "%s: %lld weights are not rounded from their masters after update %lld",
+                           t->s->rows[p->param].name, (long long)odd, (long long)t->k);
     }
     size_t param = 0;
     enum ft_code code = ft_gradsync_check_replicas(&t->sync, &param, err);
@@ -223,6 +228,7 @@ enum ft_code ft_trainer_update(struct ft_trainer *t, struct ft_update_done *u, e
         t->k++;
         code = ft_gradsync_gather(&t->sync, err);
         if (!code && FT_DEBUG_CHECKS) code = check_invariants(t, err);
+        if (code == FT_DATA) *end = FT_END_WATCH;
     }
     if (code) return code;
     t->total.samples += u->samples;

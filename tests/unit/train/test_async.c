@@ -161,6 +161,32 @@ static void a_cut_run_goes_on(void **state)
     remove_tree(a.dir);
 }
 
+/* A rate that makes the weights infinite at update 1, which is saved: the run has diverged, trying again would end the same way. */
+static void a_state_that_is_not_finite_ends_as_diverged(void **state)
+{
+    (void)state;
+    static const char *const sets[][2] = {{"checkpoint.async=no", "checkpoint.every=1"},
+                                          {"checkpoint.async=yes", "checkpoint.every=1"},
+                                          {"checkpoint.async=yes", "train.steps=1"}};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        struct job j;
+        struct result x;
+        open_job(&j, 2, 19, "steps = 8\nmicro_batch = 2\nclip = 0\nschedule = constant\n[checkpoint]\nkeep = 0");
+        add(&j, "train.lr=1e39");
+        add(&j, sets[i][0]);
+        add(&j, sets[i][1]);
+        run_job(&j, &x);
+        int alike = 0;
+        for (int r = 0; r < 2; r++) {
+            alike += x.status[r] == 3 << 8;
+            if (x.status[r] != 3 << 8 && x.status[r] != 69 << 8) fail_msg("%zu: rank %d: %#x", i, r, (unsigned)x.status[r]);
+        }
+        assert_true(alike >= 1);
+        assert_false(there(&j, "checkpoints/step_00000001"));
+        remove_tree(j.dir);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,6 +194,7 @@ int main(void)
         cmocka_unit_test(rt19_a_slow_writer),
         cmocka_unit_test(a_failed_save_is_told),
         cmocka_unit_test(a_cut_run_goes_on),
+        cmocka_unit_test(a_state_that_is_not_finite_ends_as_diverged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
