@@ -114,11 +114,11 @@ def output(bed):
     for r in range(4):
         with open("%s/ranks/%04d.log" % (folder(bed, p), r)) as f:
             have = f.read().splitlines()
-        for stream, console in (("out", p.out), ("err", p.err)):
+        for stream, shown in (("out", p.out), ("err", p.err)):
             want = ["%s %d" % (stream, i) for i in range(300)]
             c.eq([l for l in have if l.startswith(stream)], want, "11e: %s of rank %d in its file" % (stream, r))
             mark = "[%d node%02d] " % (r, r + 1)
-            c.eq([l[len(mark):] for l in console.splitlines() if l.startswith(mark)], want, "11e: %s of rank %d on the console" % (stream, r))
+            c.eq([l[len(mark):] for l in shown.splitlines() if l.startswith(mark)], want, "11e: %s of rank %d on the console" % (stream, r))
         c.eq(len(have), 600, "11e: nothing else in the file of rank %d" % r)
     # 64 ranks say the same: 64 whole lines (gathering is not built and says so)
     many = bed.write("many.ini", JOB.replace("slots=1", "slots=16"))
