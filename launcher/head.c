@@ -149,6 +149,8 @@ static enum ft_code take_signals(struct ft_head *h, struct ft_err *err)
     h->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     char why[200];
     if (h->signal_fd < 0) return ft_fail(err, FT_IO, "signalfd: %s", ft_errno_text(errno, why));
+    const int e = ft_loop_open(&h->loop);
+    if (e) return ft_fail(err, FT_IO, "epoll_create1: %s", ft_errno_text(e, why));
     ft_watch_add(&h->loop, &h->signals, h->signal_fd, POLLIN, on_signal, h);
     return FT_OK;
 }

@@ -27,13 +27,19 @@ void ft_loop_fini(struct ft_loop *l)
 
 /* ---- what the kernel watches ---- */
 
+int ft_loop_open(struct ft_loop *l)
+{
+    if (l->epoll) return 0;
+    const int fd = epoll_create1(EPOLL_CLOEXEC);
+    if (fd < 0) return errno;
+    l->epoll = fd + 1;
+    return 0;
+}
+
 static int epoll_of(struct ft_loop *l)
 {
-    if (!l->epoll) {
-        const int fd = epoll_create1(EPOLL_CLOEXEC);
-        if (fd < 0) FT_BUG("epoll_create1: %s", strerror(errno));
-        l->epoll = fd + 1;
-    }
+    const int e = ft_loop_open(l);
+    if (e) FT_BUG("epoll_create1: %s", strerror(e));
     return l->epoll - 1;
 }
 

@@ -53,6 +53,8 @@ struct ft_loop {
     bool no_pwait2; /* a kernel before 5.11: timers are up to a millisecond late */
 };
 
+/* Not a must: opens now what the first watch would open, where a refusal (no descriptor is left) can still be said. 0, or errno. */
+int ft_loop_open(struct ft_loop *l);
 void ft_loop_fini(struct ft_loop *l);
 void ft_watch_add(struct ft_loop *l, struct ft_watch *w, int fd, short events, void (*ready)(void *, short), void *self);
 void ft_watch_want(struct ft_loop *l, struct ft_watch *w, short events); /* nothing when it is not added */
