@@ -47,13 +47,11 @@ bool ft_mark_read(pid_t pid, uint64_t *out)
 bool ft_mark_same_run(uint64_t a, uint64_t b) { return a >> RUN_SHIFT == b >> RUN_SHIFT; }
 int ft_mark_slot(uint64_t mark) { return (int)(mark % SLOTS); }
 
-bool ft_mark_held(uint64_t mark)
+/* One pass over the sockets of this network namespace. */
+static bool seen_held(FILE *f, uint64_t mark)
 {
-    char prefix[FT_LEASE_NAME];
+    char prefix[FT_LEASE_NAME], *line = NULL;
     const size_t n = ft_lease_name(prefix, getuid(), "");
-    FILE *f = fopen("/proc/net/unix", "re");
-    if (!f) return true; /* it cannot be told */
-    char *line = NULL;
     size_t cap = 0;
     bool held = false;
     while (!held && getline(&line, &cap, f) > 0) {
@@ -62,6 +60,18 @@ bool ft_mark_held(uint64_t mark)
         held = ft_mark_same_run(of_name(name + 2, strcspn(name + 2, "\n")), mark);
     }
     free(line);
-    fclose(f);
+    return held;
+}
+
+bool ft_mark_held(uint64_t mark)
+{
+    bool held = false;
+    /* The table comes in pieces, and a socket that goes between two of them hides its neighbour: only what was never seen is dead. */
+    for (int pass = 0; !held && pass < 3; pass++) {
+        FILE *f = fopen("/proc/net/unix", "re");
+        if (!f) return true; /* it cannot be told */
+        held = seen_held(f, mark);
+        fclose(f);
+    }
     return held;
 }
